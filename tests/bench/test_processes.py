@@ -11,7 +11,7 @@ import gymnasium
 import pytest
 
 import ospbridge
-from ospbridge.bench.processes import Program, ProgramFailed, lines_of
+from ospbridge.bench.processes import Program, ProgramFailed
 from ospbridge.bench.stage import Stage
 from ospbridge.errors import HubLost
 
@@ -36,33 +36,6 @@ def test_a_program_that_says_nothing_is_not_waited_for_longer_than_allowed() -> 
         with pytest.raises(ProgramFailed, match=r"wrote nothing within 0.1 s"):
             program.line(0.1)
     assert program.process.returncode is not None
-
-
-def test_lines_of_several_programs_come_with_their_names_until_all_ended() -> None:
-    # The help of a command is as good a text of many lines as any.
-    with Program("ospbridge", "--help", name="a") as first, Program("ospbridge", "sim", "--help") as second:
-        lines = list(lines_of({"first": first, "second": second}, seconds=20.0))
-    for name in ("first", "second"):
-        own = [line for who, line in lines if who == name]
-        assert own[0].startswith("Usage: ")
-        assert len(own) > 10
-
-
-def test_a_program_beside_that_ends_ends_the_lines_too() -> None:
-    with (
-        Program("ospbridge.bench.responder") as speaking,
-        Program("ospbridge", "--help", name="other") as beside,
-    ):
-        lines = lines_of({"it": speaking}, beside=[beside], seconds=20.0)
-        with pytest.raises(ProgramFailed, match="other ended"):
-            list(lines)
-
-
-def test_silence_of_all_has_an_end() -> None:
-    with Program("ospbridge.bench.responder", name="the silent one") as silent:
-        silent.line(20.0)
-        with pytest.raises(ProgramFailed, match=r"the silent one wrote nothing for 0.3 s"):
-            list(lines_of({"it": silent}, seconds=0.3))
 
 
 @pytest.mark.parametrize("from_here", [False, True], ids=["from elsewhere", "from here"])

@@ -29,18 +29,6 @@ def test_ratios_are_taken_within_a_run_before_their_median() -> None:
     assert subject == Row("subject", {"p50_us": 50.0}, {"floor": 2.0})
 
 
-def test_each_row_may_be_compared_with_another_one() -> None:
-    runs = [{"one": {"n": 2.0}, "ten": {"n": 10.0}, "ten more": {"n": 15.0}, "alone": {}}]
-    rows = combine(
-        runs,
-        [
-            Against("one", "n", {"ten": "one", "alone": "one"}),
-            Against("fewer", "n", {"ten more": "ten", "ten": "not measured"}),
-        ],
-    )
-    assert [row.ratios for row in rows] == [{}, {"one": 5.0}, {"fewer": 1.5}, {}]
-
-
 def test_a_difference_is_taken_within_a_run_and_to_a_subject_that_was_measured() -> None:
     runs = [
         {"plain": {"p50_us": 10.0}, "more": {"p50_us": 12.0}},
@@ -68,18 +56,6 @@ def test_json_has_names_and_units_and_null_where_nothing_was_measured() -> None:
             {"name": "x", "p50_us": None, "steps_per_second": None, "ratios": {}},
         ],
     }
-
-
-def test_json_has_differences_where_there_may_be_some() -> None:
-    told = report(Row("more", {}, {}, {"plain": 1.234}), Row("plain", {}), over="us").as_object()
-    assert [each["over_us"] for each in told["subjects"]] == [{"plain": 1.23}, {}]
-
-
-def test_what_rows_are_compared_with_comes_once_and_in_order() -> None:
-    made = report(Row("a", {}, {"x": 1.0}), Row("b", {}, {"y": 2.0, "x": 1.0}, {"a": 1.0}))
-    assert made.ratios == ("x", "y")
-    assert made.plain == ("a",)
-    assert made.row("b").ratios["y"] == pytest.approx(2.0)
 
 
 def test_a_run_has_percentiles_in_microseconds_its_rate_and_the_processor_time_of_a_step() -> None:

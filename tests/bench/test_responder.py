@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from ospbridge.bench.floors import many_floor, one_floor
+from ospbridge.bench.floors import one_floor
 from ospbridge.bench.processes import Program
 from ospbridge.osp.profile import PROFILES
 from ospbridge.session.blocking import BlockingSession
@@ -61,34 +61,3 @@ def test_it_ends_when_its_standard_input_does() -> None:
         assert program.process.stdin is not None
         program.process.stdin.close()
         assert program.process.wait(5.0) == 0
-
-
-def test_many_agents_of_one_client_step_together(profile: str) -> None:
-    with Program("ospbridge.bench.responder", *SIZES, "--profile", profile, "--agents", "5") as program:
-        address = program.line(20.0)
-        for _ in range(2):
-            with BlockingSession.connect(address) as session:
-                names = [agent.name for agent in session.register(*(f"agent{n}" for n in range(1, 6)))]
-                assert session.reset(7)
-                for _ in range(20):
-                    outcomes = session.step({name: [0.1, 0.2, 0.3] for name in names})
-                    assert list(outcomes) == names
-                    for outcome in outcomes.values():
-                        np.testing.assert_array_equal(outcome.outputs, OUTPUTS)
-                assert float(session.get("/Simulation/SimulationTime").value) == pytest.approx(0.2)
-                assert session.audit() == ""
-                assert not session.take_notices()
-
-
-@pytest.mark.parametrize("spin", [False, True])
-def test_the_floor_of_many_agents_steps_them_together(profile: str, spin: bool) -> None:
-    with Program("ospbridge.bench.responder", *SIZES, "--profile", profile, "--agents", "3") as program:
-        address = program.line(20.0)
-        with many_floor([address], PROFILES[profile], 3, 4, agents=3, spin=spin) as step:
-            for _ in range(10):
-                found = step()
-                assert len(found) == 3
-                for outputs in found:
-                    np.testing.assert_array_equal(outputs, OUTPUTS)
-        with BlockingSession.connect(address) as session:
-            assert all(agent.available for agent in session.agents())

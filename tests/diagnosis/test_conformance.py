@@ -6,7 +6,6 @@ import itertools
 import socket
 from typing import TYPE_CHECKING, NoReturn
 
-import numpy as np
 import pytest
 
 from ospbridge.diagnosis import line
@@ -26,12 +25,7 @@ from ospbridge.errors import (
     SimulatorSilent,
     VersionRefused,
 )
-from ospbridge.interface import AgentInterface, InterfaceValue
-from ospbridge.osp.client import roster
-from ospbridge.osp.client.machine import ClientMachine
-from ospbridge.osp.client.unanswered import WRITES_OTHERWISE
 from ospbridge.osp.codes import Code
-from ospbridge.osp.messages import AgentOverview, NextSimulationStepAck, StepCompleted
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.server.commands import COMMANDS
 from ospbridge.osp.server.repository import double_variable
@@ -114,12 +108,6 @@ def verdicts(report: Report) -> dict[str, set[str]]:
 
 def detail(report: Report, deviation_id: str) -> str:
     return next(finding.detail for deviation, finding in report.findings if deviation.id == deviation_id)
-
-
-def test_a_step_before_any_reset_is_tried_first_and_what_evicts_last() -> None:
-    ids = [deviation.id for deviation in ORDER]
-    assert (ids[0], ids[-1]) == ("D21", "D7")
-    assert {deviation.id for deviation in DEVIATIONS if deviation.invasive} == set(ids[-4:])
 
 
 def test_each_profile_shows_exactly_its_deviations_and_nothing_stays_behind(
@@ -207,29 +195,6 @@ def test_a_server_that_steps_only_after_a_reset_is_told_from_one_that_loses_a_da
     with serve(ArenaWorld(1), NERD) as simulator:
         (found,) = tried(simulator, "D21")
     assert found.verdict is Verdict.NOT_SEEN
-
-
-class Counting(SyntheticWorld):
-    """Its info counts the steps of its life, and its outputs begin as the seed says, or all the same."""
-
-    def __init__(self, *, seeded: bool) -> None:
-        super().__init__(1, outputs=2, infos=1)
-        self._seeded = seeded
-        self._lived = 0
-
-    def step(self) -> None:
-        super().step()
-        self._lived += 1
-        (agent,) = self.agents
-        agent.outputs[:] = self._seed % 7 if self._seeded else 0, self._lived % 2
-        agent.infos[:] = self._lived
-
-
-@pytest.mark.parametrize("seeded", [False, True])
-def test_a_world_that_counts_its_steps_is_seen_to_begin_as_the_seed_says(*, seeded: bool) -> None:
-    with serve(Counting(seeded=seeded), DOCUMENT) as simulator:
-        (found,) = tried(simulator, "D10")
-    assert found.verdict is (Verdict.NOT_SEEN if seeded else Verdict.NOT_TRIED)
 
 
 def test_outputs_that_leave_their_range_are_named() -> None:
@@ -400,65 +365,3 @@ def test_a_flood_ends_as_silence_does() -> None:
 
 
 # --- what probing hears ---------------------------------------------------------------------------------------------
-
-NONE = np.zeros(0, np.float32)
-AGENT = AgentInterface(1, "agent", (), (InterfaceValue("/sensor", -1.0, 1.0),), ())
-
-
-def test_the_step_of_a_probe_is_not_missed_there() -> None:
-    steps = 0
-    confirmed = 0
-
-    def manners(data: bytes) -> Iterable[bytes]:
-        nonlocal steps, confirmed
-        if data[:1] == b"\x05":
-            return [GREETING]
-        if data[0] == Code.NEXT_SIMULATION_STEP_COMPLETED_ACK:
-            confirmed += 1
-        if data[0] != Code.NEXT_SIMULATION_STEP:
-            return []
-        steps += 1
-        completed = StepCompleted(1, np.array([steps], np.float32), NONE, (), 0)
-        return [completed.encode(end=True), NextSimulationStepAck(1).encode(end=True)]
-
-    with ForeignServer(manners) as server:
-        stage = Stage(Server(socket.AF_INET, server.address), timeout=5.0)
-        try:
-            for number in (1, 2, 3):
-                (reply,) = stage.step([AGENT])
-                assert isinstance(reply.message, StepCompleted)
-                assert reply.message.outputs.tolist() == [number]
-        finally:
-            stage.close()
-    assert (steps, confirmed) == (3, 3)
-
-
-class Bundling(Line):
-    """To a server that says more in one datagram than belongs there."""
-
-    def __init__(self) -> None:
-        self.profile = DOCUMENT
-        self.lists = ClientMachine(DOCUMENT)
-
-    def drain(self) -> None:
-        pass
-
-    def _send(self, data: bytes) -> None:
-        pass
-
-    def hear(self, wait: float) -> bytes:
-        del wait
-        return AgentOverview(0).encode() + b"\0\0"
-
-
-def test_an_answer_that_cannot_be_read_comes_with_what_to_do_about_it() -> None:
-    with pytest.raises(RemoteProtocolError, match="2 bytes left") as caught:
-        Bundling().heard(AgentOverview)
-    assert caught.value.hint == WRITES_OTHERWISE
-
-
-def test_so_does_a_list_that_cannot_be_read() -> None:
-    bundling = Bundling()
-    with pytest.raises(RemoteProtocolError, match="2 bytes left") as caught:
-        bundling.listed(roster.overview(bundling.lists))
-    assert caught.value.hint == WRITES_OTHERWISE

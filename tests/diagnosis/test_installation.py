@@ -27,20 +27,6 @@ def states(**changed: str | None) -> dict[str, tuple[State, str]]:
 
 
 @pytest.mark.parametrize(
-    "text, wanted",
-    [
-        ("click>=8.2", Requirement("click", "8.2")),
-        ("gymnasium<2,>=1.2", Requirement("gymnasium", "1.2", "2")),
-        ("minari[hdf5] (>=0.5.4) ; extra == 'minari'", Requirement("minari", "0.5.4", "", "minari")),
-        ('typing-extensions; python_version < "3.12"', Requirement("typing-extensions")),
-        ("", None),
-    ],
-)
-def test_requirements_are_read_as_packages_write_them(text: str, wanted: Requirement | None) -> None:
-    assert parsed(text) == wanted
-
-
-@pytest.mark.parametrize(
     "older, newer", [("1.9", "1.10"), ("1", "1.0.1"), ("0.5.4", "1"), ("2.46.post1", "2.47")]
 )
 def test_releases_are_compared_by_their_numbers(older: str, newer: str) -> None:

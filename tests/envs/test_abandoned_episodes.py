@@ -64,18 +64,3 @@ def test_a_reset_warns_of_steps_that_the_clock_denies(made: Any, tmp_path: Path)
         _, info = env.reset(seed=1)
         assert reason(info) == ""
         env.close()
-
-
-def test_a_limit_of_gymnasium_does_not_hide_them() -> None:
-    with UdpSimulator(SyntheticWorld(2, 3, 1), port=0) as simulator:
-        address = str(simulator.address)
-        env = gymnasium.make("ospbridge/Agent-v0", simulator=address, max_episode_steps=3)
-        env.reset(seed=1)
-        for _ in range(2):
-            env.step(env.action_space.sample())
-        hasten(simulator.address)
-        *_, truncated, _ = env.step(env.action_space.sample())
-        assert truncated
-        with pytest.warns(UserWarning, match=DOUBT):
-            env.reset()
-        env.close()

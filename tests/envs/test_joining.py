@@ -14,7 +14,6 @@ from ospbridge.errors import AgentNotFound, ConfigurationError, HubNotFound, Osp
 from ospbridge.session import awaiting
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.envs.kinds import step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,15 +66,6 @@ def test_an_argument_that_is_none_is_told_with_what_was_meant(made: Callable[...
     assert re.search(r"\(it has .*scenario", str(caught.value))
 
 
-@kinds
-def test_whoever_tries_an_argument_sees_by_pythons_own_words_that_it_is_not_taken(
-    made: Callable[..., Any],
-) -> None:
-    # TorchRL's GymEnv does, for every environment.
-    with pytest.raises(TypeError, match="unexpected keyword argument 'frameskip'"):
-        made(simulator="127.0.0.1:1", frameskip=1)
-
-
 @pytest.mark.parametrize(
     "made, name, told",
     [
@@ -93,26 +83,6 @@ def test_what_gymnasium_takes_elsewhere_is_told_with_where_to_say_it(
     assert re.search(told, str(caught.value))
 
 
-@pytest.mark.sampled(4)
-@kinds
-@pytest.mark.parametrize(
-    "name, given, told",
-    [
-        ("profile", ["nerd"], r"profile is a text, got \['nerd'\]"),
-        ("trace", 3, "trace is the name of a file, got 3"),
-        ("record", b"episodes", "record is the name of a file, got b'episodes'"),
-        ("tls_ca", "ca\0.pem", "tls_ca is the name of a file, got"),
-    ],
-)
-def test_what_is_of_a_kind_that_nobody_may_give_is_told_with_an_example(
-    made: Callable[..., Any], nobody: str, name: str, given: object, told: str
-) -> None:
-    for way in ({"simulator": "127.0.0.1:1"}, {"bridge": nobody}):
-        with pytest.raises(UsageError, match=told) as caught:
-            made(**way, **{name: given})
-        assert caught.value.hint.startswith(f"for instance {name}=")
-
-
 def test_an_agent_that_is_no_text_is_told_with_an_example(nobody: str) -> None:
     agent: Any = ["cart1", "cart2"]
     for way in ({"simulator": "127.0.0.1:1"}, {"bridge": nobody}):
@@ -127,14 +97,6 @@ def test_several_addresses_are_for_vector_environments(made: Callable[..., Any],
         with pytest.raises(UsageError, match=f"{name} names 2 addresses") as caught:
             made(**{name: given})
         assert "make_vec" in caught.value.hint
-
-
-@pytest.mark.loopback
-def test_agents_that_only_the_scenario_named_are_told_as_its() -> None:
-    with UdpSimulator(SyntheticWorld(1, 1), port=0) as simulator:
-        way = {"simulator": str(simulator.address), "scenario": "pendulum"}
-        with pytest.raises(AgentNotFound, match="; scenario 'pendulum' is for 'pendulum\\*'"):
-            single(**way)
 
 
 @kinds
@@ -195,24 +157,6 @@ def test_who_is_not_there_is_said_to_be_waited_for_and_in_the_end_for_how_long(
         ):
             single(wait=2.0, **way)
         assert len(told) == 1
-
-
-@kinds
-@pytest.mark.loopback
-def test_a_reset_says_that_it_waits_for_a_simulator_that_is_gone(
-    made: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(awaiting, "SAID_AFTER", 0.1)
-    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
-        env = made(simulator=str(simulator.address), connect_timeout=0.5)
-        env.reset(seed=1)
-    step(env)
-    with (
-        pytest.warns(UserWarning, match=r"still waiting, for \d s at most: nothing listens"),
-        pytest.raises(OspBridgeError, match="nothing listens"),
-    ):
-        env.reset(seed=2)
-    env.close()
 
 
 @kinds

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -16,7 +15,7 @@ import pytest
 
 import ospbridge
 from ospbridge.envs.agent_env import AgentEnv
-from ospbridge.envs.panel import Channels, Instruments
+from ospbridge.envs.panel import Channels
 from ospbridge.envs.watched import WatchedSeat
 from ospbridge.errors import BarrierStuck, LocalProtocolError, OspBridgeError, UsageError
 from ospbridge.interface import (
@@ -27,11 +26,8 @@ from ospbridge.interface import (
     Space,
 )
 from ospbridge.simulator.arena import ArenaWorld
-from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.daemon.running import all_free
 from tests.envs.daemons import hosted
-from tests.envs.kinds import parallel, single, vector
 
 assert ospbridge.__version__
 NEEDS_PILLOW = "needs the extra: pip install 'ospbridge[video]'"
@@ -205,15 +201,6 @@ def test_pictures_have_one_size_and_change_with_the_numbers(sensors: int, inputs
         assert not np.array_equal(picture, following)
 
 
-def test_what_is_not_finite_is_no_trouble_to_draw() -> None:
-    pytest.importorskip("PIL", reason=NEEDS_PILLOW)
-    made = panel("rgb_array", 3, 1)
-    (shown,) = made.onlookers.panels.values()
-    shown.sensors.add([np.nan, np.inf, -np.inf])
-    shown.sensors.add([1e30, -1e30, 0.0])
-    made.render()
-
-
 @pytest.mark.loopback
 def test_record_video_writes_a_film(tmp_path: Path) -> None:
     pytest.importorskip("PIL", reason=NEEDS_PILLOW)
@@ -254,18 +241,3 @@ def test_without_pillow_pictures_are_refused_with_the_way_to_get_it() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert "pip install 'ospbridge[video]'" in done.stdout
-
-
-@pytest.mark.loopback
-@pytest.mark.parametrize("kind", [single, vector, parallel])
-def test_an_environment_that_cannot_be_looked_at_after_all_gives_its_agents_back(
-    kind: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: object, **__: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
-        monkeypatch.setattr(Instruments, "__init__", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            kind(str(simulator.address), render_mode="ansi")
-        assert all_free(simulator)

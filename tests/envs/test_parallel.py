@@ -17,12 +17,10 @@ import ospbridge
 from ospbridge.errors import LocalProtocolError, SessionClosed
 from ospbridge.osp.profile import DOCUMENT, NERD
 from ospbridge.osp.world import World
-from ospbridge.record.reading import read_recording
-from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.envs.daemons import hosted, reached
+from tests.envs.daemons import hosted
 
 pytest.importorskip("pettingzoo", reason="needs the extra: pip install 'ospbridge[pettingzoo]'")
 
@@ -88,32 +86,6 @@ def test_each_agent_is_the_local_environment_of_its_seed_until_its_episode_ends(
                         assert name not in env.agents
             assert sorted(left) == env.possible_agents
             assert env.possible_agents == ["cart1", "cart2", "cart3"]
-
-
-@pytest.mark.parametrize("way", ["direct", "hub"])
-def test_a_scenario_plays_and_a_recording_has_the_episodes_of_every_agent(
-    way: str, tmp_path: Path, runtime_directory: Path
-) -> None:
-    hub = runtime_directory / "hub"
-    with (
-        UdpSimulator(ArenaWorld(2), port=0) as simulator,
-        reached(way, simulator.address, hub, "--scenario", "arena_two") as where,
-    ):
-        env = parallel_env(**where, scenario="arena_two", record=str(tmp_path))
-        seen: dict[str, list[Any]] = {name: [] for name in env.possible_agents}
-        observations, _ = env.reset(seed=4)
-        for name, observation in observations.items():
-            seen[name].append(observation)
-        for _ in range(5):
-            observations, *_ = env.step({name: env.action_space(name).sample() for name in env.agents})
-            for name, observation in observations.items():
-                seen[name].append(observation)
-        env.close()
-    last = {episode.agent: episode for episode in read_recording(tmp_path)}
-    assert set(last) == {"robot1", "robot2"}
-    for name, episode in last.items():
-        assert episode.seed == 4
-        np.testing.assert_array_equal(episode.observations, seen[name])
 
 
 # --- bad input -------------------------------------------------------------------------------------------------------

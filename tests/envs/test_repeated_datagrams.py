@@ -35,28 +35,6 @@ def first(seed: int) -> list[float]:
     return expected(REST, 1, 3, seed=seed).tolist()  # type: ignore[no-any-return]  # floats
 
 
-@pytest.mark.sampled(3)
-@BOTH
-@EVERY_KIND
-@pytest.mark.parametrize("share", [0.05, 0.3])
-def test_what_they_repeat_costs_no_reset_and_no_rebuild(
-    made: Callable[..., Any], profile: Profile, share: float
-) -> None:
-    faults = FaultPlan(duplicate=share, seed=4)
-    with UdpSimulator(SyntheticWorld(2, 3, 1), port=0, profile=profile, faults=faults) as simulator:
-        env = made(str(simulator.address), profile=profile.name)
-        without_rebuilds()
-        for seed in range(1, 21):
-            observation, _ = env.reset(seed=seed)
-            assert only(observation).tolist() == first(seed)
-            for number in range(2, 5):
-                observation, _, _, truncated, _ = step(env)
-                if only(truncated):
-                    break
-                assert only(observation).tolist() == expected(REST, number, 3, seed=seed).tolist()
-        env.close()
-
-
 @pytest.mark.sampled(2)
 @BOTH
 @EVERY_KIND

@@ -6,17 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium.vector import VectorEnv
 
 from ospbridge.envs.groups.hub_rows import HubRows
-from ospbridge.envs.groups.infos import InfoColumns, in_columns
-from ospbridge.envs.groups.rows import ActionRows, FeedbackRows
+from ospbridge.envs.groups.rows import ActionRows
 from ospbridge.errors import RemoteProtocolError
 from ospbridge.hub.framing import HEAD, encode
 from ospbridge.hub.replies import HubReply, Numbers
 from ospbridge.hub.requests import Again
 from ospbridge.interface import AgentInterface, BoxSpace, InterfaceValue, Space
-from tests.envs.vectors import assert_same
 
 NAMES = ["a", "bb", "c1"]
 
@@ -103,36 +100,6 @@ def body(reply: HubReply) -> memoryview:
     return memoryview(frame)[HEAD.size :]
 
 
-def test_answers_of_numbers_are_rows_of_what_they_tell() -> None:
-    rows = rows_of()
-    for number in (1, 2):
-        told = answer(number)
-        found = rows.read(body(told))
-        assert isinstance(found, FeedbackRows)
-        assert list(found) == NAMES
-        assert len(found) == len(NAMES)
-        observations = np.frombuffer(told.observations, np.float32).reshape(3, 4)
-        infos = np.frombuffer(told.infos, np.float32).reshape(3, 2)
-        rewards = np.frombuffer(told.rewards)
-        np.testing.assert_array_equal(found.observations, observations)
-        for name, observation, reward, mine in zip(NAMES, observations, rewards, infos, strict=True):
-            feedback = found[name]
-            np.testing.assert_array_equal(feedback.observation, observation)
-            assert feedback.reward == reward
-            assert (feedback.terminated, feedback.truncated, feedback.reason) == (False, False, "")
-            assert feedback.info == {
-                "osp_seed": 7,
-                "infos": {"x": mine[0], "y": mine[1]},
-                "events": (),
-                "values": {},
-                "restored": False,
-                "reason": "",
-            }
-            # They are the user's own.
-            feedback.observation[:] = 0.0
-        found.rewards[:] = 0.0
-
-
 @pytest.mark.parametrize(
     "wrong",
     [answer(observed=5), answer(informed=1), answer(rewards=2), answer(observed=3, informed=3)],
@@ -143,52 +110,4 @@ def test_numbers_of_another_size_are_told(wrong: Numbers) -> None:
         rows_of().read(body(wrong))
 
 
-def test_columns_of_rows_equal_those_of_their_infos() -> None:
-    rows, columns = rows_of(), InfoColumns()
-    for number, seed in enumerate((7, 7, 9, 7)):
-        found = rows.read(body(answer(number, seed=seed)))
-        assert isinstance(found, FeedbackRows)
-        assert found.seed == seed
-        told = columns.of([found])
-        expected = in_columns([feedback.info for feedback in found.values()])
-        assert expected is not None
-        assert list(told) == list(expected)
-        assert_same(told, expected)
-        # They are the user's own.
-        told["osp_seed"][:] = 0
-        told["_infos"][:] = False
-        told["infos"]["x"][:] = 0.0
-        told["infos"]["_x"][:] = False
-
-
 # --- infos in columns are what gymnasium makes of them one by one
-
-
-def one_by_one(infos: list[dict[str, Any]]) -> dict[str, Any]:
-    envs: VectorEnv[Any, Any, Any] = VectorEnv()
-    envs.num_envs = len(infos)
-    found: dict[str, Any] = {}
-    for at, info in enumerate(infos):
-        envs._add_info(found, info, at)
-    return found
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_they_equal_those_added_one_by_one(count: int) -> None:
-    infos = [
-        {
-            "osp_seed": at,
-            "reward": at / 3,
-            "restored": at == 1,
-            "reason": "x" * at,
-            "events": ("fallen",) * at,
-            "scalar": np.float32(at),
-            "infos": {"/episode/reward": float(at), "nan": float("nan")},
-            "values": {"/Simulation/Seed": str(at)},
-            "none": {},
-        }
-        for at in range(count)
-    ]
-    found = in_columns(infos)
-    assert found is not None
-    assert_same(found, one_by_one(infos))

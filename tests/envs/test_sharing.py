@@ -18,7 +18,6 @@ from ospbridge.errors import (
     SessionLost,
     UsageError,
 )
-from ospbridge.observe.trace import read_trace
 from ospbridge.osp.profile import DOCUMENT, NERD
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.synthetic import SyntheticWorld
@@ -130,20 +129,6 @@ def test_a_trace_of_its_own_is_refused_where_another_is_written_or_none(address:
     with pytest.raises(UsageError, match=r"second\.jsonl' was given, but .* its trace to '.*first\.jsonl'"):
         single(address, agent="agent1", trace=str(other))
     assert not other.exists()
-    first.close()
-
-
-def test_a_trace_goes_on_with_environments_that_name_it_in_another_way_or_not_at_all(
-    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    first = single(address, agent="agent1", trace="first.jsonl")
-    for trace in (str(tmp_path / "first.jsonl"), None):
-        twin = single(address, agent="agent1", trace=trace)
-        before = len(list(read_trace(tmp_path / "first.jsonl")))
-        twin.reset(seed=1)
-        assert len(list(read_trace(tmp_path / "first.jsonl"))) > before
-        twin.close()
     first.close()
 
 

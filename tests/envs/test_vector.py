@@ -13,7 +13,6 @@ from pathlib import Path
 from queue import Queue
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
@@ -21,7 +20,6 @@ from gymnasium.vector import AutoresetMode
 import ospbridge
 from ospbridge.envs.groups.beginning_again import mode_named
 from ospbridge.errors import (
-    AgentsInUse,
     BarrierStuck,
     LocalProtocolError,
     SessionClosed,
@@ -74,33 +72,6 @@ def test_a_fleet_returns_what_single_environments_side_by_side_return(
         its = trajectory(sync_of_singles(addresses, mode), 60)
     assert len(ours) > 60
     assert_same(ours, its)
-
-
-@MODES
-def test_a_scenario_plays_in_all_environments_with_discrete_actions(mode: AutoresetMode) -> None:
-    local = gymnasium.make("CartPole-v1")
-    wanted, _ = local.reset(seed=8)
-    with cart_poles(2) as addresses:
-        envs = gymnasium.make_vec(
-            "ospbridge/CartPole-v0", num_envs=2, simulator=addresses, autoreset_mode=mode
-        )
-        assert isinstance(envs.action_space, gymnasium.spaces.MultiDiscrete)
-        observations, _ = envs.reset(seed=8)
-        envs.action_space.seed(8)
-        np.testing.assert_allclose(observations[0], wanted, rtol=1e-6)
-        ended = False
-        while not ended:
-            actions = envs.action_space.sample()
-            observations, rewards, terminations, truncations, info = envs.step(actions)
-            wanted, _, ended, _, _ = local.step(actions[0])
-            assert terminations[0] == ended
-            assert rewards[0] == 1
-            last = info["final_obs"][0] if ended and mode is AutoresetMode.SAME_STEP else observations[0]
-            np.testing.assert_allclose(last, wanted, rtol=1e-6)
-            if mode is AutoresetMode.DISABLED and (terminations | truncations).any():
-                envs.reset(options={"reset_mask": terminations | truncations})
-        envs.close()
-    local.close()
 
 
 @BOTH
@@ -428,18 +399,6 @@ def test_agents_with_other_spaces_are_refused() -> None:
         pytest.raises(UsageError, match="other spaces than agent 'agent'"),
     ):
         fleet([str(one.address), str(other.address)], 2)
-
-
-def test_a_single_environment_beside_it_in_one_thread_is_refused() -> None:
-    with cart_poles(1, copies=2) as addresses:
-        envs = fleet(addresses[0], 1, agents="cart1")
-        for agent in ("cart1", "cart2", None):
-            with pytest.raises(AgentsInUse):
-                gymnasium.make("ospbridge/Agent-v0", simulator=addresses[0], agent=agent)
-        with pytest.raises(AgentsInUse):
-            fleet(addresses[0], 1, agents="cart2")
-        envs.close()
-        gymnasium.make("ospbridge/Agent-v0", simulator=addresses[0], agent="cart2").close()
 
 
 # --- losses --------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 import ospbridge
 from ospbridge.envs.groups.rows import FeedbackRows
-from ospbridge.errors import HubNotFound, LocalProtocolError, OspBridgeError, UsageError
+from ospbridge.errors import HubNotFound, OspBridgeError
 from ospbridge.session.hub_client import HubClient
 from tests.envs.daemons import connected, hosted
 from tests.envs.vectors import assert_same, cart_poles, fleet, trajectory
@@ -155,21 +155,6 @@ def test_a_daemon_that_was_replaced_between_two_calls_costs_a_reset_nothing(
             np.testing.assert_array_equal(again, first)
             assert not np.any(env.step(np.ones_like(env.action_space.sample()))[3])
             env.close()
-
-
-def test_mistakes_are_told_and_agents_given_back(hubs: list[Path]) -> None:
-    with cart_poles(1, copies=2) as addresses, hosted(addresses[0], hubs[0]):
-        with pytest.raises(UsageError, match="num_envs is 3, but 2 agents were found"):
-            attached(hubs[:1], 3)
-        with pytest.raises(UsageError, match="both simulator and bridge"):
-            attached(hubs[:1], 2, simulator=addresses[0])
-        envs: Any = attached(hubs[:1], 2)
-        envs.reset(seed=1)
-        with pytest.raises(LocalProtocolError, match="nan"):
-            envs.step(np.array([[1.0], [np.nan]], np.float32))
-        envs.send(np.ones((2, 1), np.float32))
-        envs.close()
-        attached(hubs[:1], 1, agents="cart1").close()
 
 
 def test_a_scenario_that_does_not_fit_the_daemon_gives_the_agents_back_at_once(

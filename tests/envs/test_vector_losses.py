@@ -71,22 +71,6 @@ def test_a_killed_simulator_truncates_its_own_environments_only_and_is_rebuilt_w
             assert info["reason"].tolist() == ["", "", ""]
 
 
-def test_in_same_step_mode_the_reason_of_a_loss_is_in_the_final_info() -> None:
-    with ExitStack() as stack:
-        envs, simulators = joined(stack, 2, autoreset_mode="SameStep")
-        actions = np.zeros((2, 1), np.float32)
-        before, *_ = envs.step(actions)
-        simulators.kill(0)
-        simulators.restart(0)
-        _, _, _, truncations, info = envs.step(actions)
-        assert truncations.tolist() == info["_final_info"].tolist() == [True, False]
-        assert info["final_info"]["reason"][0]
-        np.testing.assert_array_equal(info["final_obs"][0], before[0])
-        assert info["reason"].tolist() == ["", ""]
-        _, _, _, truncations, _ = envs.step(actions)
-        assert not truncations.any()
-
-
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
 def test_a_simulator_that_stays_away_is_an_error_after_the_limit_and_a_reset_goes_on(mode: str) -> None:
     with ExitStack() as stack:

@@ -14,13 +14,10 @@ import pytest
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 import ospbridge
-from ospbridge.errors import BarrierStuck, ConfigurationError
+from ospbridge.errors import ConfigurationError
 from ospbridge.record.episode import RecordedEpisode
 from ospbridge.record.reading import read_recording
 from ospbridge.record.writing import EpisodeWriter
-from ospbridge.session.blocking import BlockingSession
-from ospbridge.simulator.synthetic import SyntheticWorld
-from ospbridge.simulator.udp import UdpSimulator
 from tests.envs.daemons import hosted
 from tests.envs.vectors import cart_poles, fleet
 
@@ -141,42 +138,6 @@ def test_recordings_hold_what_the_caller_saw_in_every_mode(
     assert_recorded(tmp_path, seen, places, names)
 
 
-def test_a_step_that_others_hold_up_and_a_reset_before_the_end_are_written_with_their_reasons(
-    tmp_path: Path,
-) -> None:
-    with UdpSimulator(SyntheticWorld(1, 2, agents=2), port=0) as simulator:
-        address = str(simulator.address)
-        envs = fleet(address, 1, agents="agent1", record=str(tmp_path), step_timeout=0.5)
-        actions = np.zeros((1, 1), np.float32)
-        envs.reset(seed=1)
-        envs.step(actions)
-        envs.reset(seed=2)
-        (episode,) = read_recording(tmp_path)
-        assert (episode.how, episode.reason) == ("abandoned", "reset before its end")
-        envs.step(actions)
-        with BlockingSession.connect(address) as foreign:
-            foreign.register("agent2")
-            with pytest.raises(BarrierStuck) as caught:
-                envs.step(actions)
-        *_, episode = read_recording(tmp_path)
-        assert (episode.how, episode.reason, len(episode)) == ("lost", caught.value.message, 1)
-        envs.close()
-
-
-def test_a_daemon_that_is_lost_truncates_what_is_recorded(tmp_path: Path, runtime_directory: Path) -> None:
-    bridge = f"unix:{runtime_directory / 'hub'}"
-    with cart_poles(1) as (address,):
-        with hosted(address, runtime_directory / "hub"):
-            envs = gymnasium.make_vec("ospbridge/Agent-v0", num_envs=1, bridge=bridge, record=str(tmp_path))
-            envs.reset(seed=1)
-            envs.step(np.ones((1, 1), np.float32))
-        envs.step(np.ones((1, 1), np.float32))
-        (episode,) = read_recording(tmp_path)
-        assert (episode.how, len(episode), episode.simulator) == ("truncated", 2, bridge)
-        assert "lost" in episode.reason
-        envs.close()
-
-
 def test_an_episode_that_cannot_be_written_is_told_and_costs_no_other_agents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,20 +241,3 @@ def test_the_parallel_environment_shows_all_agents_in_one_text_and_records(tmp_p
     assert sum(episode.how == "terminated" for episode in read_recording(tmp_path)) == states.count(
         "terminated"
     )
-
-
-@pytest.mark.parametrize("count, shape", [(1, (720, 960)), (3, (1440, 1920)), (5, (960, 1920))])
-def test_the_parallel_environment_shows_all_agents_in_one_picture(count: int, shape: tuple[int, int]) -> None:
-    pytest.importorskip("PIL", reason="needs the extra: pip install 'ospbridge[video]'")
-    pytest.importorskip("pettingzoo")
-    from ospbridge.envs.parallel import parallel_env
-
-    with cart_poles(1, copies=count) as (address,):
-        env = parallel_env(address, render_mode="rgb_array")
-        try:
-            env.reset(seed=1)
-            env.step(dict.fromkeys(env.agents, np.ones(1, np.float32)))
-            picture = env.render()
-        finally:
-            env.close()
-    assert (picture.shape, picture.dtype) == ((*shape, 3), np.uint8)

@@ -56,16 +56,6 @@ def test_events_below_the_level_are_dropped(level: str, kept: list[str]) -> None
     assert [event["level"] for event in logged(stream)] == kept
 
 
-def test_readable_lines_can_be_asked_for() -> None:
-    stream = io.StringIO()
-    logs.configure(json=False, stream=stream)
-    logs.get("x").info("session opened", agents=2)
-    line = stream.getvalue()
-    assert "session opened" in line
-    assert "agents=2" in line
-    assert "\x1b" not in line  # no colours where no terminal is
-
-
 def test_an_exception_is_a_string_of_one_json_line() -> None:
     stream = io.StringIO()
     logs.configure(stream=stream)
@@ -95,18 +85,6 @@ def test_beside_what_cannot_be_written_the_rest_of_a_line_is_as_ever() -> None:
     assert event["timestamp"].endswith("Z")
 
 
-def test_loggers_follow_a_new_configuration() -> None:
-    log = logs.get("x")
-    first, second = io.StringIO(), io.StringIO()
-    logs.configure(stream=first)
-    log.info("one")
-    first.close()
-    logs.configure(level="warning", stream=second)
-    log.info("two")
-    log.warning("three")
-    assert [event["event"] for event in logged(second)] == ["three"]
-
-
 PROGRAM = (
     "from ospbridge.observe import logs\n"
     "logs.configure()\n"
@@ -114,14 +92,6 @@ PROGRAM = (
     "log.debug('hidden')\n"
     "log.info('ready', agents=2)\n"
 )
-
-
-def test_a_program_logs_json_to_a_pipe_on_standard_error() -> None:
-    result = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    event = json.loads(line)
-    assert (event["event"], event["agents"], event["logger_name"]) == ("ready", 2, "ospbridge.test")
 
 
 @pytest.mark.parametrize("no_color", [False, True])

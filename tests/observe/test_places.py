@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ospbridge.diagnosis.checks import State
-from ospbridge.diagnosis.places import check_runtime_directory, check_state_directory
+from ospbridge.diagnosis.places import check_state_directory
 from ospbridge.errors import ConfigurationError
 from ospbridge.observe import runtime
 from ospbridge.observe.runtime import runtime_directory
@@ -47,17 +46,6 @@ def test_a_directory_that_would_be_another_for_each_program_is_ignored(
     assert default.is_absolute()
     monkeypatch.setenv(variable, relative)
     assert VARIABLES[variable]() == default
-
-
-def test_the_doctor_says_why_a_relative_runtime_directory_does_not_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setenv("XDG_RUNTIME_DIR", "run")
-    found = check_runtime_directory()
-    assert found.state is State.ADVICE
-    assert f"{tmp_path}/ospbridge-{os.getuid()}" in found.detail
-    assert "XDG_RUNTIME_DIR=run" in found.detail
 
 
 def test_a_user_whose_home_nobody_knows_is_told_to_set_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,24 +195,6 @@ def test_a_trace_that_is_being_written_is_replaced_by_no_other(tmp_path: Path) -
     assert [record.note for record in read_trace(path)] == ["first", "first"]
 
 
-def test_a_trace_that_was_ended_is_replaced_although_a_child_has_it_open(tmp_path: Path) -> None:
-    path = tmp_path / "trace.jsonl"
-    reading, writing = os.pipe()
-    with TraceWriter(path) as trace:
-        trace.note("old")
-        child = os.fork()
-        if child == 0:
-            os.close(writing)
-            os.read(reading, 1)
-            os._exit(0)
-    os.close(reading)
-    with TraceWriter(path) as trace:
-        trace.note("new")
-    os.close(writing)
-    os.waitpid(child, 0)
-    assert [record.note for record in read_trace(path)] == ["new"]
-
-
 def test_a_trace_that_is_cut_down_while_it_is_written_goes_on_at_its_end(tmp_path: Path) -> None:
     """As logrotate does with `copytruncate`, where a daemon traces for weeks."""
     path = tmp_path / "trace"

@@ -139,10 +139,3 @@ async def test_who_is_out_of_descriptors_says_it_once(
         ("cannot accept connections", "warning", "Too many open files")
     ]
     assert capfd.readouterr().err == ""
-
-
-def test_what_has_no_error_is_told_by_its_words(theirs: logging.Logger) -> None:
-    take_over()
-    with capture_logs() as events:
-        theirs.error("something else of %s", "theirs")
-    assert [event["reason"] for event in events] == ["something else of theirs"]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from ospbridge.osp.client.surplus import SurplusMachine
+from ospbridge.session import absence, settling
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.session.drivers import Driver, driver
@@ -15,6 +15,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ospbridge.osp.profile import Profile
+
+
+SETTLES: Final = 0.1
+"""Seconds that simulators of these tests need behind a restart, so that nobody waits for long."""
+
+
+@pytest.fixture(autouse=True)
+def _settled_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (absence, settling):
+        monkeypatch.setattr(module, "RESTART_SETTLES", SETTLES)
 
 
 @pytest.fixture(params=["blocking", "trio"])
@@ -29,19 +39,3 @@ def simulator(profile: Profile) -> Iterator[UdpSimulator]:
     """Of two agents, in each way in which servers speak OSP."""
     with UdpSimulator(SyntheticWorld(2, 3, 1, agents=2), port=0, profile=profile) as running:
         yield running
-
-
-@pytest.fixture
-def seen_off(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Whenever handlers of INITs that nobody means are looked for: how many are at it, from then on."""
-    under_way: list[SurplusMachine] = []
-    counts: list[int] = []
-    begin = SurplusMachine.begin
-
-    def begun(machine: SurplusMachine, now: float, give_up: float) -> None:
-        begin(machine, now, give_up)
-        under_way.append(machine)
-        counts.append(sum(not each.finished for each in under_way))
-
-    monkeypatch.setattr(SurplusMachine, "begin", begun)
-    return counts

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from ospbridge.errors import ConfigurationError, LocalProtocolError, UsageError
-from ospbridge.interface import Endpoint
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -123,13 +122,6 @@ def test_what_is_no_address_is_told_with_the_form_of_one(address: Any) -> None:
     with pytest.raises(ConfigurationError, match="is not a simulator's address: it is no string") as caught:
         Session.connect(address)
     assert "HOST:PORT" in caught.value.hint
-
-
-@pytest.mark.parametrize("port", [0, 70000, -1])
-def test_an_endpoint_with_a_port_that_is_none_is_told(port: int) -> None:
-    """The resolver would take another one."""
-    with pytest.raises(ConfigurationError, match="is not a simulator's address: the port"):
-        BlockingSession.connect(Endpoint("127.0.0.1", port))
 
 
 def test_a_trace_is_opened_by_who_closes_it(simulator: UdpSimulator, tmp_path: Path) -> None:

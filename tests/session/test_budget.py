@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
-
 import pytest
 
 from ospbridge.errors import OspBridgeError, QueryTimeout, SessionLost, SimulatorNotFound, StepUncertain
 from ospbridge.osp.client.machine import ClientMachine
-from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.profile import DOCUMENT, Profile
 from ospbridge.session import awaiting
 from ospbridge.session.attempts import BEGINNINGS, TRIES, Attempts, costs_nothing
 from ospbridge.session.awaiting import Awaiting
@@ -71,27 +69,11 @@ def test_what_nobody_repeated_costs_a_rebuild(error: OspBridgeError, profile: Pr
     assert not costs_nothing(error, ClientMachine(profile))
 
 
-@pytest.mark.parametrize("listened", [False, True])
-def test_a_step_in_doubt_since_datagrams_come_twice_costs_one_only_where_the_session_leaves_a_handler_behind(
-    profile: Profile, listened: bool
-) -> None:
-    machine = ClientMachine(profile)
-    machine.ever_registered_events = listened
-    assert costs_nothing(IN_DOUBT, machine) == (not listened or profile.end_after_events_is_safe)
-    assert costs_nothing(IN_DOUBT, machine) != (listened and profile is NERD)
-
-
 def test_a_step_that_was_interrupted_costs_no_rebuild() -> None:
     error = StepUncertain(
         "an earlier step was interrupted or given up, and its vote may be outstanding", interrupted=True
     )
     assert costs_nothing(error, ClientMachine(DOCUMENT))
-
-
-def test_what_repeated_it_outlives_another_process() -> None:
-    there = pickle.loads(pickle.dumps(IN_DOUBT))
-    assert there.by_network
-    assert there.hint == IN_DOUBT.hint
 
 
 ABSENT = SimulatorNotFound("nothing listens", hint="start it")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import ospbridge
-from ospbridge.errors import AgentTaken, SimulatorSilent
+from ospbridge.errors import SimulatorSilent
 from ospbridge.interface import Endpoint
 from ospbridge.osp.profile import DOCUMENT, NERD
 from ospbridge.osp.timing import Limits
@@ -201,10 +201,10 @@ def test_leases_that_meet_silence_leave_init_its_share_of_the_time() -> None:
             for file in leases():
                 changed(file, server_port=int(network.address.split(":")[1]))
             network.holed = True
-            back = threading.Timer(0.6, lambda: setattr(network, "holed", False))
+            back = threading.Timer(0.3, lambda: setattr(network, "holed", False))
             back.start()
             # Goodbyes alone would take longer.
-            play(BLOCKING, network.address, profile=DOCUMENT, limits=Limits(connect=3.0, close=1.5))
+            play(BLOCKING, network.address, profile=DOCUMENT, limits=Limits(connect=1.5, close=0.75))
             back.join(10)
         # Once there was an answer to INIT, the silence of those handlers was their own.
         assert [content(file)["tries"] for file in leases()] == [1, 1]
@@ -253,18 +253,6 @@ def test_a_session_that_gave_its_agent_back_keeps_the_lease_of_its_place(simulat
     assert content(file)["agents"] == {}
     BLOCKING.connect(simulator).close()
     assert leases() == []
-
-
-def test_a_lease_without_agents_does_not_explain_why_an_agent_is_taken(simulator: UdpSimulator) -> None:
-    BLOCKING.connect(simulator).disown()
-    with (
-        BLOCKING.connect(simulator, reclaim_stale=False) as other,
-        BLOCKING.connect(simulator, reclaim_stale=False) as session,
-    ):
-        other.register("agent1")
-        with pytest.raises(AgentTaken, match="is controlled by another client"):
-            session.register("agent1")
-    assert len(leases()) == 1
 
 
 @pytest.mark.parametrize("agents, tries", [({}, 1), ({"agent1": 1}, 5)])

@@ -19,7 +19,6 @@ from ospbridge.osp.timing import Limits
 from ospbridge.session import tenure
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from ospbridge.transport.udp import send_to
 from tests.session.drivers import Driver
 
 if TYPE_CHECKING:
@@ -121,9 +120,3 @@ def test_a_firewall_that_turns_away_is_told_with_what_to_look_at() -> None:
     ) as caught:
         machine.handle_unreachable("No route to host")
     assert "firewall" in caught.value.hint
-
-
-@pytest.mark.loopback
-def test_what_cannot_be_sent_is_lost() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        send_to(sock, bytes(70_000), Endpoint("127.0.0.1", 9))  # EMSGSIZE

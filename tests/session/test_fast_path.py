@@ -8,7 +8,6 @@ import socket
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +17,6 @@ import trio
 from ospbridge.errors import BarrierStuck, OspBridgeError, SessionLost, StepUncertain
 from ospbridge.interface import AgentInterface, InterfaceValue
 from ospbridge.observe.tally import Tally, by_name
-from ospbridge.osp.client.machine import ClientMachine
 from ospbridge.osp.client.notices import Anomaly, WorldReset
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import (
@@ -29,7 +27,7 @@ from ospbridge.osp.messages import (
     ValueContent,
     decode_request,
 )
-from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.profile import DOCUMENT, Profile
 from ospbridge.osp.step import barrier
 from ospbridge.osp.step.votes import Vote
 from ospbridge.osp.timing import Limits
@@ -49,7 +47,6 @@ if TYPE_CHECKING:
     from ospbridge.session.link import GoOn
 
 pytestmark = pytest.mark.loopback
-BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 ACK = NextSimulationStepAck(1).encode()
 DONE = brought(0.5).encode()
 EVENTFUL = StepCompleted(1, np.array([0.5], np.float32), np.empty(0, np.float32), (7,), 0).encode()
@@ -263,13 +260,6 @@ def test_whatever_else_comes_is_dealt_with_and_the_step_goes_on(
     assert not line.machine.vote_outstanding
 
 
-def test_a_completion_that_comes_before_its_acknowledgement_is_not_believed(line: Line) -> None:
-    line.say(DONE, ACK, brought(0.75).encode(), *[ValueContent(5, "0.01").encode()] * 2)
-    found = line.step()
-    assert isinstance(found, barrier.StepResult)
-    assert outputs_of(found) == [0.75]
-
-
 def test_silence_is_bounded(line: Line) -> None:
     line.machine.limits = BRIEF
     line.say(ACK)
@@ -378,29 +368,6 @@ def served(line: Line, answers: list[tuple[float, bytes]]) -> Iterator[None]:
     server.start()
     yield
     server.join(5)
-
-
-@BOTH
-@pytest.mark.parametrize("driver", ["blocking", *HALVES, "trio"])
-def test_votes_of_several_agents_go_out_as_the_profile_has_it(profile: Profile, driver: str) -> None:
-    line = Line(profile, driver=driver)
-    line.votes = (line.vote, _second(line.machine, profile))
-    done = StepCompleted(2, np.array([0.25], np.float32), np.empty(0, np.float32), (), 0).encode()
-    line.say(ACK, OTHERS, DONE, done)
-    way = line.walk()
-    assert way is not None
-    assert {name: outcome.outputs.tolist() for name, outcome in way.outcomes().items()} == {
-        "agent": [0.5],
-        "second": [0.25],
-    }
-    assert line.said() == [NextSimulationStep] * 2 + [StepCompletedAck] * 2
-    line.close()
-
-
-def _second(machine: ClientMachine, profile: Profile) -> Vote:
-    agent = replace(machine.controlled[1], id=2, name="second")
-    machine.controlled[2] = agent
-    return Vote(agent, profile)
 
 
 # --- datagrams that cannot be sent ----------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeAlias
@@ -13,15 +12,13 @@ import pytest
 
 from ospbridge.errors import BarrierStuck, LocalProtocolError, SessionClosed, SessionLost, StepUncertain
 from ospbridge.osp.codes import Code
-from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.profile import DOCUMENT, Profile
 from ospbridge.osp.server.machine import ServerMachine
 from ospbridge.osp.step.straight import StraightWay
 from ospbridge.osp.timing import Limits
 from ospbridge.session.blocking import BlockingSession
-from ospbridge.session.fleet_link import FleetLink, cores_wanted
+from ospbridge.session.fleet_link import FleetLink
 from ospbridge.session.link import Link
-from ospbridge.session.seeing_off import SeeingOff
-from ospbridge.simulator.faults import FaultPlan
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from ospbridge.simulator.udp import UdpSimulator
 from tests.session.drivers import Driver
@@ -83,24 +80,6 @@ def test_each_gets_the_outcome_of_its_own_simulator(profile: Profile, step: Work
                 np.testing.assert_array_equal(result["agent"].outputs, expected(ACTION, number, 3, seed=seed))
         link.leave(several)
         assert all(session.closed for session in several)
-
-
-def test_outcomes_are_right_or_in_doubt_where_datagrams_are_lost_and_late(step: Work) -> None:
-    faults = FaultPlan(drop=0.01, delay=0.05, delay_max=0.02, seed=2)
-    names = ["agent", "other", "third"]
-    with sessions(*(SyntheticWorld(1, 3, names=names) for _ in range(3)), faults=faults) as several:
-        link, trusted = Fleet(), dict(enumerate(several, 1))
-        for number in range(1, 9):
-            for at, result in zip(
-                tuple(trusted), link.run([(s, step(s)) for s in trusted.values()]), strict=True
-            ):
-                if isinstance(result, StepUncertain):
-                    # The network did what cannot be told apart; an environment ends the episode.
-                    del trusted[at]
-                    continue
-                for name in names:
-                    np.testing.assert_array_equal(result[name].outputs, expected(ACTION, number, 3, seed=at))
-        assert trusted
 
 
 class Thinking(SyntheticWorld):
@@ -172,19 +151,6 @@ def test_an_error_of_one_exchange_is_its_result(step: Work) -> None:
         assert isinstance(closed, SessionClosed)
 
 
-@pytest.mark.parametrize("profile, names", [(DOCUMENT, ["agent"]), (NERD, ["agent", "other"])])
-def test_results_that_are_fetched_late_are_no_silence(profile: Profile, names: list[str], step: Work) -> None:
-    with sessions(*(SyntheticWorld(1, 3, names=names) for _ in range(2)), profile=profile) as several:
-        link = Fleet()
-        link.begin([(s, step(s)) for s in several])
-        with pytest.raises(LocalProtocolError, match="under way"):
-            link.begin([(s, step(s)) for s in several])
-        time.sleep(1.2 * profile.patience)
-        assert all(result.keys() == set(names) for result in link.finish())
-        assert not any(session.machine.guarded for session in several)
-        assert link.finish() == []
-
-
 def interrupted_behind(call: Callable[..., Any]) -> Callable[..., Any]:
     def interrupted(*given: Any) -> None:
         call(*given)
@@ -206,21 +172,6 @@ def test_an_interrupted_step_is_taken_for_no_later_one(step: Work, monkeypatch: 
         uncertain, result = link.run([(one, step(one)), (other, step(other))])
         assert isinstance(uncertain, StepUncertain)
         np.testing.assert_array_equal(result["agent"].outputs, expected(ACTION, 4, 3, seed=2))
-
-
-def test_what_an_interrupted_step_brought_is_not_the_result_of_what_follows(
-    step: Work, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with sessions(SyntheticWorld(1, 3), SyntheticWorld(1, 3)) as (one, other):
-        link = Fleet()
-        link.begin([(one, step(one)), (other, step(other))])
-        with monkeypatch.context() as patch:
-            patch.setattr(Link, "result", interrupted_behind(Link.result))
-            with pytest.raises(KeyboardInterrupt):
-                link.finish()
-        assert link.run([(s, s.conversation.get("/Simulation/SimulationTime")) for s in (one, other)]) == [
-            s.get("/Simulation/SimulationTime") for s in (one, other)
-        ]
 
 
 # --- leaving ----------------------------------------------------------------------------------------------------------
@@ -245,14 +196,6 @@ def test_all_simulators_are_told_goodbye_before_one_that_hangs_is_given_up(
     assert len({machine for machine, _ in told[:repeated]}) == 3
 
 
-def test_servers_that_owe_answers_are_listened_to_at_the_same_time(seen_off: list[int]) -> None:
-    with sessions(*(SyntheticWorld(1, 3) for _ in range(3))) as several:
-        for session in several:
-            session._others = SeeingOff.beside(session._socket, session.server, session.profile, 1)
-        Fleet().leave(several)
-    assert max(seen_off) == 3
-
-
 def test_who_waited_behind_others_and_leaves_in_a_fleet_locks_nobody_out(profile: Profile) -> None:
     with OneAtATime(SyntheticWorld(1, 3), profile) as busy, sessions(SyntheticWorld(1, 3)) as (other,):
         leaving = busy_for_a_while(busy)
@@ -269,9 +212,3 @@ def test_sessions_that_were_given_up_free_their_agents_too() -> None:
         Fleet().leave(several)
         with BlockingSession.connect(given_up.server, profile=DOCUMENT, reclaim_stale=False) as other:
             assert all(entry.available for entry in other.agents())
-
-
-def test_only_simulators_of_this_machine_want_a_core_of_it() -> None:
-    assert cores_wanted(["127.0.0.1"]) == 2
-    assert cores_wanted(["10.0.0.1", "10.0.0.2", "robots.example"]) == 2
-    assert cores_wanted(["127.0.0.1", "::1", "localhost", "10.0.0.1"]) == 4

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -20,7 +20,6 @@ from ospbridge.envs.groups.hub_group import HubGroup
 from ospbridge.errors import (
     AgentNotFound,
     BarrierStuck,
-    ConfigurationError,
     HubError,
     HubLost,
     HubNotFound,
@@ -39,7 +38,7 @@ from ospbridge.hub.replies import (
     Held,
     Refusal,
 )
-from ospbridge.hub.requests import Again, Attach, Detach, Hello, HubRequest, Observe, Reset, Step
+from ospbridge.hub.requests import Again, Attach, Detach, Hello, HubRequest, Reset, Step
 from ospbridge.session import hub_exchange
 from ospbridge.session.hub_client import HubClient, default_hub
 from ospbridge.session.hub_seat import HubSeat
@@ -81,29 +80,6 @@ INPUTS = np.array([0.25, 0.5], np.float32)
 
 
 # --- the usual way -------------------------------------------------------------------------------------------------
-
-
-def test_a_seat_knows_its_agent_and_brings_what_the_daemon_tells() -> None:
-    with daemon() as tiny, seated() as seat:
-        assert seat.interface.name == "cart"
-        assert seat.interface.inputs[1].max == 1.0
-        assert seat.outputs_normalised
-        begun = seat.reset(7)
-        assert begun.info["osp_seed"] == 7
-        told = seat.step(INPUTS)
-        assert told.observation.tolist() == [0.75]
-        assert (told.reward, told.terminated, told.truncated) == (0.25, False, False)
-        assert told.info == {
-            "osp_seed": 1,
-            "infos": {"/episode/reward": 0.25},
-            "events": ("/episode/ended",),
-            "values": {"/x": "1"},
-            "restored": False,
-            "reason": "",
-        }
-        hello = tiny.requests[0]
-        assert isinstance(hello, Hello)
-        assert hello.pid == os.getpid()
 
 
 def test_the_name_is_said_once_in_each_episode() -> None:
@@ -246,16 +222,6 @@ def test_closing_gives_the_agent_back_and_may_be_repeated() -> None:
             seat.reset(1)
 
 
-@pytest.mark.parametrize("seed", [2**31, -(2**31) - 1, 1.5, "7", None])
-def test_what_is_no_seed_is_told_before_it_is_sent(seed: Any) -> None:
-    """The daemon would hang up."""
-    with daemon() as tiny, seated() as seat:
-        with pytest.raises(LocalProtocolError, match="a seed must be an integer from"):
-            seat.reset(seed)
-        assert not any(isinstance(request, Reset) for request in tiny.requests)
-        assert seat.reset(np.int64(5)).info["osp_seed"] == 5
-
-
 # --- no daemon -----------------------------------------------------------------------------------------------------
 
 
@@ -280,26 +246,6 @@ def test_a_dead_daemon_of_several_simulators_is_to_be_started_again_and_no_other
     with pytest.raises(HubNotFound) as caught:
         HubClient.connect()
     assert f"unix:{left}, unix:{right}" in caught.value.hint
-
-
-@pytest.mark.parametrize("address", [7, default_hub(), b"unix:/hub"])
-def test_an_address_that_is_no_text_is_a_configuration_error_too(address: Any) -> None:
-    with pytest.raises(ConfigurationError, match="is not a hub's address: it is no string") as caught:
-        HubClient.connect(address)
-    assert "unix:PATH" in caught.value.hint
-
-
-def test_agents_in_a_list_are_told_before_they_are_sent() -> None:
-    """The daemon would hang up."""
-    names: Any = ["cart", "robot"]
-    with daemon() as tiny, HubClient.connect(timeout=10.0) as client:
-        with pytest.raises(LocalProtocolError, match="the name of an agent must be a string") as caught:
-            client.attach(names)
-        assert "one by one" in caught.value.hint
-        with pytest.raises(LocalProtocolError, match="the name of an agent must be a string"):
-            client.observe(names)
-        assert not any(isinstance(request, Attach | Observe) for request in tiny.requests)
-        client.attach("cart")
 
 
 def test_a_daemon_that_comes_later_is_waited_for() -> None:
@@ -364,20 +310,6 @@ def test_a_glob_that_fits_several_agents_takes_none_of_them() -> None:
 # --- a daemon that goes --------------------------------------------------------------------------------------------
 
 
-def test_a_daemon_that_hangs_up_is_hub_lost_and_the_next_reset_attaches_again() -> None:
-    with daemon() as tiny, seated() as seat:
-        seat.reset(1)
-        tiny.hang_up()
-        wait_for(lambda: tiny.ends == 1)
-        with pytest.raises(HubLost) as caught:
-            seat.step(INPUTS)
-        assert "reset" in caught.value.hint
-        with pytest.raises(HubLost):
-            seat.step(INPUTS)
-        assert seat.reset(2).info["osp_seed"] == 2
-        assert seat.step(INPUTS).observation.tolist() == [0.75]
-
-
 def test_a_daemon_that_restarts_is_waited_for_by_the_next_reset() -> None:
     with daemon():
         seat = HubClient.connect(timeout=10.0).attach("cart")
@@ -391,17 +323,6 @@ def test_a_daemon_that_restarts_is_waited_for_by_the_next_reset() -> None:
     seat.close()
     timer.join()
     running[0].stop()
-
-
-def test_a_daemon_that_stays_away_is_given_up_after_the_connect_timeout() -> None:
-    with daemon():
-        seat = HubClient.connect(timeout=0.3).attach("cart")
-        seat.reset(1)
-    with pytest.raises(HubLost):
-        seat.step(INPUTS)
-    with pytest.raises(HubNotFound):
-        seat.reset(2)
-    seat.close()
 
 
 def test_an_agent_that_comes_back_with_another_interface_is_refused() -> None:

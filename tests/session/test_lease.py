@@ -10,7 +10,6 @@ import os
 import shutil
 import socket
 import threading
-import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Self
@@ -73,26 +72,6 @@ def test_another_that_looks_while_a_lease_is_made_neither_takes_nor_removes_it(
     assert [other.agents for other, _ in stale_leases(SERVER, tmp_path)] == [{"agent": 1}]
 
 
-def test_where_a_file_cannot_have_two_names_there_is_a_lease_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(*_: object) -> NoReturn:
-        raise PermissionError(errno.EPERM, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", refused)
-    before = descriptors()
-    ours = LeaseFile(tmp_path)
-    ours.write(lease_of(SERVER))
-    assert ours.held
-    assert not list(stale_leases(SERVER, tmp_path))
-    ours.abandon()
-    ((found, file),) = stale_leases(SERVER, tmp_path)
-    assert found.agents == {"agent": 1}
-    file.remove()
-    assert not list(tmp_path.iterdir())
-    assert descriptors() == before
-
-
 def test_a_lease_of_an_earlier_version_is_read(tmp_path: Path) -> None:
     (tmp_path / "40000-50000.lease").write_text(
         '{"server": "127.0.0.1", "server_port": 45454, "local_host": "127.0.0.1", "local_port": 40000, '
@@ -118,18 +97,6 @@ def test_whoever_is_killed_while_it_writes_less_leaves_a_lease_that_can_be_read(
     ((found, file),) = stale_leases(SERVER, tmp_path)
     assert found == first
     file.abandon()
-
-
-def test_a_lease_is_as_old_as_its_sessions_last_word_whoever_tried_it_since(tmp_path: Path) -> None:
-    left_behind(SERVER, tmp_path)
-    (path,) = tmp_path.iterdir()
-    os.utime(path, (time.time() - 600, time.time() - 600))
-    ((found, file),) = stale_leases(SERVER, tmp_path)
-    file.tried(found, heard=False)
-    ((found, file),) = stale_leases(SERVER, tmp_path)
-    assert found.tries == 1
-    assert file.age() == pytest.approx(600, abs=30)
-    file.remove()
 
 
 def test_what_is_no_lease_is_removed_and_one_of_another_server_left_alone(tmp_path: Path) -> None:

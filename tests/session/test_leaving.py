@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from functools import partial
+from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +16,14 @@ from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import Init
 from ospbridge.osp.profile import DOCUMENT, NERD
 from ospbridge.osp.server.machine import ServerMachine
-from ospbridge.osp.timing import RESTART_SETTLES, Limits
-from ospbridge.session import settling
+from ospbridge.osp.timing import Limits
 from ospbridge.session.absence import Absence
-from ospbridge.session.settling import Settling
-from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from ospbridge.transport.udp import open_beside
 from tests.ipv6 import needs_ipv6
+from tests.session.conftest import SETTLES
 from tests.session.drivers import Driver
-from tests.session.servers import OneAtATime, bound, busy_for_a_while, changed, content, leases
+from tests.session.servers import OneAtATime, bound, busy_for_a_while, content, leases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,7 +40,8 @@ PATIENT = Limits(connect=20.0)
 
 @pytest.fixture
 def server(profile: Profile) -> Iterator[OneAtATime]:
-    with OneAtATime(SyntheticWorld(2, 3), profile) as running:
+    """Whose clients soon take silence for silence: this server answers at once, or when another one has left."""
+    with OneAtATime(SyntheticWorld(2, 3), replace(profile, patience=0.12)) as running:
         yield running
 
 
@@ -99,40 +97,6 @@ def test_who_was_answered_at_once_owes_nothing_and_its_lease_is_one_that_earlier
         assert "owed" not in content(file)
 
 
-def test_a_second_socket_at_a_port_hears_everybody_but_the_first_ones_peer() -> None:
-    with bound() as peer, bound() as other, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as first:
-        first.connect(peer.getsockname())
-        first.settimeout(20)
-        second = open_beside(first)
-        assert second is not None
-        with second, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as third:
-            second.settimeout(20)
-            peer.sendto(b"peer", first.getsockname())
-            other.sendto(b"other", first.getsockname())
-            assert first.recv(100) == b"peer"
-            assert second.recvfrom(100) == (b"other", other.getsockname())
-            # Nobody else may sit down there.
-            third.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with pytest.raises(OSError, match="in use"):
-                third.bind(first.getsockname())
-
-
-def test_those_that_dead_sessions_are_owed_are_looked_for_side_by_side(seen_off: list[int]) -> None:
-    """Each takes a silence, and of many of them one after the other there would be no end."""
-    dead = 3
-    with UdpSimulator(ArenaWorld(dead), port=0) as simulator:
-        for number in range(dead):
-            session = BLOCKING.connect(simulator, reclaim_stale=False)
-            session.register(session.agents()[number].name)
-            session.disown()
-        for file in leases():
-            changed(file, owed=1)
-        with BLOCKING.connect(simulator) as session:
-            assert len(session.freed) == dead
-            assert all(entry.available for entry in session.agents())
-    assert seen_off == [1, 2, 3]
-
-
 # --- half a second --------------------------------------------------------------------------------------------------
 
 
@@ -162,7 +126,7 @@ def test_a_restart_waits_behind_a_goodbye(
         before.close()
     with either.connect(simulator) as session:
         session.restart_communication()
-    assert heard[Code.RESET_COMMUNICATION] - heard[Code.END_COMMUNICATION] > RESTART_SETTLES * 0.9
+    assert heard[Code.RESET_COMMUNICATION] - heard[Code.END_COMMUNICATION] > SETTLES * 0.9
 
 
 @pytest.mark.parametrize("profile", [NERD], ids=["nerd"])
@@ -180,18 +144,7 @@ def test_nobody_joins_right_behind_a_restart_of_this_process(
         session.restart_communication()
     monkeypatch.setattr(ServerMachine, "receive_main", noted)
     either.connect(simulator).close()
-    assert greeted[0] - heard[Code.RESET_COMMUNICATION] > RESTART_SETTLES * 0.9
-
-
-def test_what_is_settled_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 100.0
-    monkeypatch.setattr(settling, "monotonic", lambda: now)
-    at, done = partial(Endpoint, "127.0.0.1"), Settling()
-    for port in range(1, 10):
-        done.note(at(port))
-        assert done.left(at(port)) == RESTART_SETTLES
-        now += 0.3
-    assert len(done) == 2
+    assert greeted[0] - heard[Code.RESET_COMMUNICATION] > SETTLES * 0.9
 
 
 def settled_by_trio(absence: Absence) -> bool:
@@ -210,7 +163,7 @@ def test_a_simulator_that_was_away_may_be_joined_at_once_and_one_that_is_there_a
         server = Endpoint(host, sock.getsockname()[1])
         begun = monotonic()
         assert not settled(Absence(server))
-        assert monotonic() - begun >= RESTART_SETTLES * 0.99
+        assert monotonic() - begun >= SETTLES * 0.99
     looked = Absence(server)
     with socket.socket(sock.family, socket.SOCK_DGRAM) as returned:
         returned.bind((server.host, server.port))

@@ -25,16 +25,14 @@ from ospbridge.errors import (
 )
 from ospbridge.observe.trace import TraceWriter, read_trace
 from ospbridge.osp.client.notices import WorldReset
-from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.profile import NERD, Profile
 from ospbridge.osp.timing import Limits
 from ospbridge.session.blocking import BlockingSession
-from ospbridge.session.conversation import Conversation
 from ospbridge.session.link import Link
 from ospbridge.session.trio_session import TrioSession
 from ospbridge.simulator.faults import FaultPlan
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from ospbridge.simulator.udp import UdpSimulator
-from ospbridge.task.plain import PlainTask
 from tests.session.drivers import Driver
 from tests.session.servers import bound, closed_port, wait_for
 
@@ -159,33 +157,6 @@ def test_events_are_told_to_all_agents_of_the_session_though_the_server_tells_th
     assert not simulator.machine.controlled
 
 
-def test_what_several_tasks_want_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    watch = Conversation.watch
-
-    def noted(conversation: Conversation, names: list[str]) -> object:
-        asked.extend(names)
-        return watch(conversation, names)
-
-    monkeypatch.setattr(Conversation, "watch", noted)
-    with (
-        UdpSimulator(SyntheticWorld(2, 3, agents=2, values=2), port=0) as simulator,
-        BLOCKING.connect(simulator) as session,
-    ):
-        names = [entry.name for entry in session.values("/.*[Vv]al.*")][:2]
-        tasks = [PlainTask(agent, bounded=True) for agent in session.register("agent1", "agent2")]
-        tasks[0].values, tasks[1].values = names[:1], names
-        session.equip(tasks)
-        # So do environments that share the session, one after the other.
-        session.equip(tasks[1:])
-        assert asked == names
-        tasks[1].events = ["/No/Such"]
-        with pytest.raises(
-            ConfigurationError, match="no event '/No/Such', which the task of agent 'agent2' wants"
-        ):
-            session.equip(tasks)
-
-
 def test_a_step_brings_the_variables_that_are_watched(either: Driver) -> None:
     name = "/Synthetic/Value/00001"
     with (
@@ -263,30 +234,6 @@ async def test_cancelling_a_step_leaves_the_session_to_be_rebuilt_and_its_agents
         assert not simulator.machine.controlled
 
 
-@pytest.mark.trio
-async def test_other_tasks_run_while_a_session_steps() -> None:
-    turns = 0
-
-    async def other() -> None:
-        nonlocal turns
-        while True:
-            await trio.lowlevel.checkpoint()
-            turns += 1
-
-    with UdpSimulator(SyntheticWorld(1, 1), port=0) as simulator:
-        async with (
-            await TrioSession.connect(simulator.address, profile=DOCUMENT, linger=0.002) as session,
-            trio.open_nursery() as nursery,
-        ):
-            await session.register("agent")
-            await session.reset(1)
-            nursery.start_soon(other)
-            with trio.fail_after(30):
-                while turns < 10:
-                    await session.step({"agent": [0.0]})
-            nursery.cancel_scope.cancel()
-
-
 def test_a_step_needs_the_agents_it_is_for(either: Driver, simulator: UdpSimulator) -> None:
     inputs = np.zeros(2, np.float32)
     with either.connect(simulator) as session:
@@ -303,21 +250,6 @@ def step_on(session: BlockingSession, stepping: Event) -> None:
     while True:
         session.step({"agent": np.zeros(2)})
         stepping.set()
-
-
-def test_a_step_ends_whose_session_another_thread_closes_in_the_middle() -> None:
-    """With which error is a matter of where the two threads met: sessions are for one of them at a time."""
-    world = SyntheticWorld(2, 3, think=0.002)
-    with UdpSimulator(world, port=0) as simulator, ThreadPoolExecutor(1) as threads:
-        for _ in range(3):
-            session = BLOCKING.connect(simulator)
-            session.register("agent")
-            session.reset(1)
-            stepping = Event()
-            ended = threads.submit(step_on, session, stepping)
-            assert stepping.wait(20)
-            session.close()
-            assert ended.exception(20) is not None
 
 
 @pytest.mark.parametrize("use", ["agents", "step", "step_one"])
@@ -379,9 +311,3 @@ def test_a_forked_childs_collector_does_not_end_the_session_of_its_parent() -> N
         os.waitpid(child, 0)
         session.step({"agent": [0.0, 0.0]})
         session.close()
-
-
-def test_notices_may_be_taken_of_a_session_that_was_closed(either: Driver, simulator: UdpSimulator) -> None:
-    with either.connect(simulator) as session:
-        session.conversation.machine.notices.remark("told while it was open")
-    assert [notice.text for notice in session.take_notices()] == ["told while it was open"]

@@ -74,8 +74,9 @@ def test_what_is_silent_even_then_is_freed_by_the_next_session(
     ids=["one silence", "of a server of one client", "and another while it is joined"],
 )
 def test_an_environment_plays_on_behind_a_silence_that_ended_its_episode(
-    *, single: bool, taken_back: bool
+    *, single: bool, taken_back: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(Limits.__init__.__kwdefaults__, "close", BRIEF.close)
     with (
         UdpSimulator(SyntheticWorld(2, 3), port=0, max_handlers=1 if single else 64) as simulator,
         HoledNetwork(simulator.address) as network,
@@ -101,7 +102,7 @@ def test_an_environment_plays_on_behind_a_silence_that_ended_its_episode(
             network.holed = False
             network.answers_left = None
 
-        back = threading.Timer(0.6, comes_back)
+        back = threading.Timer(0.6 if taken_back else 0.2, comes_back)
         back.start()
         env.reset(seed=2)
         back.join(10)

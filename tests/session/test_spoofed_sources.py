@@ -12,9 +12,7 @@ import pytest
 
 from ospbridge.errors import SimulatorSilent
 from ospbridge.interface import Endpoint
-from ospbridge.osp.client.connecting import ConnectMachine
 from ospbridge.osp.messages import End, EndAck, Init, InitAck, NextSimulationStepAck, ResetCommunicationAck
-from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.timing import Limits
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.synthetic import expected
@@ -100,15 +98,6 @@ def test_an_answer_to_init_from_another_host_is_not_taken_for_the_simulators() -
         thread.join(10)
     # It may be the same host, which has several addresses.
     assert f"if {ELSEWHERE} is an address of the simulator's host, write that one" in told.value.hint
-
-
-def test_what_another_host_says_besides_is_no_hint_at_its_address() -> None:
-    machine = ConnectMachine(Endpoint("127.0.0.1", 45454), DOCUMENT, limits=Limits(connect=1.0), now=0.0)
-    machine.receive(b"\xff nonsense", Endpoint(ELSEWHERE, 9), 0.1)
-    machine.receive(EndAck().encode(end=True), Endpoint(ELSEWHERE, 9), 0.1)
-    with pytest.raises(SimulatorSilent, match=ELSEWHERE) as told:
-        machine.handle_timer(1.0)
-    assert ELSEWHERE not in told.value.hint
 
 
 def test_a_flood_while_it_connects_does_not_keep_the_client_from_giving_up() -> None:

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ospbridge.errors import AgentNotFound, AgentTaken, BarrierStuck
+from ospbridge.errors import AgentTaken, BarrierStuck
 from ospbridge.interface import AgentEntry, Endpoint, Match
 from ospbridge.osp.client.notices import told_by
-from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.timing import Limits
 from ospbridge.session import lost_agents
-from ospbridge.session.lost_agents import explained, found_dead, given_up, stuck
-from ospbridge.session.matching import NO_SCENE, choose
+from ospbridge.session.lost_agents import explained, found_dead
+from ospbridge.session.matching import choose
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.osp.pair import Pair
@@ -93,17 +92,6 @@ def test_an_agent_whose_lease_is_there_is_not_said_to_be_another_clients(
 
 
 @pytest.mark.loopback
-def test_so_it_is_where_the_dead_ones_handler_is_gone_and_its_lease_with_it(simulator: UdpSimulator) -> None:
-    with bound() as closed:
-        dead_session(simulator, closed)
-    with pytest.raises(
-        AgentTaken, match=r"a session of ours that may still have it was found dead 0\.\d s ago"
-    ):
-        register(BLOCKING, simulator, "agent1")
-    assert leases() == []
-
-
-@pytest.mark.loopback
 def test_who_really_is_another_client_is_still_said_to_be_one(
     either: Driver, simulator: UdpSimulator
 ) -> None:
@@ -115,48 +103,11 @@ def test_who_really_is_another_client_is_still_said_to_be_one(
     assert "stop the other client" in e.value.hint
 
 
-@pytest.mark.loopback
-def test_what_was_had_again_since_is_nobodys_loss_any_more(simulator: UdpSimulator) -> None:
-    given_up(simulator.address, ["agent1", "agent2"])
-    register(BLOCKING, simulator, "agent1")
-    with BLOCKING.connect(simulator) as other:
-        other.register("agent1", "agent2")
-        given_up(simulator.address, ["agent2"])
-        with pytest.raises(AgentTaken, match="another client"):
-            register(BLOCKING, simulator, "agent1")
-        with pytest.raises(AgentTaken, match="a session of ours"):
-            register(BLOCKING, simulator, "agent2")
-
-
-@pytest.mark.loopback
-def test_who_has_said_goodbye_or_was_evicted_has_lost_nothing(simulator: UdpSimulator) -> None:
-    register(BLOCKING, simulator, "agent1")
-    evicted = BLOCKING.connect(simulator)
-    evicted.register("agent1")
-    BLOCKING.connect(simulator).restart_communication()
-    evicted.take_notices()
-    evicted.close()
-    assert not lost_agents._losses
-
-
 def chosen(patterns: Sequence[str], leases: Path) -> AgentTaken:
     agents = [AgentEntry(1, "cart", "Agent", False), AgentEntry(2, "pole", "Agent", False)]
     with pytest.raises(AgentTaken) as caught, explained(SERVER, leases):
         choose(agents, patterns, server=SERVER, mine=(), available=True)
     return caught.value
-
-
-@pytest.mark.parametrize("patterns", [(), ("*",)])
-def test_of_several_each_is_told_apart(patterns: tuple[str, ...], tmp_path: Path) -> None:
-    assert "another client" in chosen(patterns, tmp_path).message.replace("other clients", "another client")
-    given_up(SERVER, ["cart", "wheel"])
-    told = chosen(patterns, tmp_path)
-    assert (
-        "agent cart, pole of 127.0.0.1:45454 is taken; a session of ours that may still have cart"
-        in told.message
-    )
-    assert told.message.endswith("pole: controlled by another client")
-    assert told.agents == ("cart", "pole")
 
 
 def test_a_loss_of_long_ago_or_at_another_simulator_explains_nothing(
@@ -202,7 +153,6 @@ class Waiting:
 
 
 WHAT = pytest.mark.parametrize("what", ["step", "reset"])
-DOCUMENTED = pytest.mark.parametrize("profile", [DOCUMENT], ids=["document"])
 
 
 @pytest.mark.loopback
@@ -226,47 +176,6 @@ def test_what_waits_for_a_dead_session_of_ours_names_that_and_the_way_out(
         session.step({"agent1": [0.0, 0.0]})
 
 
-@pytest.mark.loopback
-@WHAT
-@DOCUMENTED
-def test_so_it_is_told_of_one_that_this_process_has_given_up(simulator: UdpSimulator, what: str) -> None:
-    waiting = Waiting(simulator)
-    refused(waiting.other)
-    waiting.other.close()
-    told = waiting.told(what)
-    assert "a session of ours that may still have it was given up" in told.message
-    assert "other client" not in told.message
-    assert "try again in a moment" in told.hint
-
-
-@pytest.mark.loopback
-@WHAT
-@DOCUMENTED
-def test_who_waits_for_another_client_is_still_told_so(simulator: UdpSimulator, what: str) -> None:
-    given_up(simulator.address, ["agent2"])
-    waiting = Waiting(simulator)
-    with waiting.other:
-        told = waiting.told(what)
-    assert "agents controlled by other clients, which must vote too: agent2" in told.message
-    assert "every client that controls an agent must ask" in told.hint
-
-
-def test_a_wait_is_explained_by_a_loss_from_shortly_before_it_began(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    error = BarrierStuck("the reset did not complete within 60 s", who="others", agents=["cart", "pole"])
-    assert stuck(error, SERVER, tmp_path, waited=60.0) is error
-    given_up(SERVER, ["cart"])
-    later = monotonic() + lost_agents.RECENT + 1.0
-    monkeypatch.setattr(lost_agents, "monotonic", lambda: later)
-    told = stuck(error, SERVER, tmp_path, waited=60.0)
-    assert (
-        "(agent cart, pole must be voted for too; a session of ours that may still have cart" in told.message
-    )
-    assert told.message.endswith("pole: controlled by another client)")
-    assert stuck(error, SERVER, tmp_path, waited=0.5) is error
-
-
 # --- agents by name -------------------------------------------------------------------------------------------------
 
 
@@ -280,13 +189,6 @@ def test_of_several_agents_of_one_name_one_is_meant(
     patterns: tuple[str, ...], available: tuple[bool, ...]
 ) -> None:
     assert choose(twins(*available), patterns, server=SERVER, mine=(), available=True) == ("twin",)
-
-
-@pytest.mark.parametrize("patterns", [(), ("twin",), ("*",)])
-def test_where_there_are_none_at_all_a_scene_is_missing(patterns: tuple[str, ...]) -> None:
-    with pytest.raises(AgentNotFound, match="offers no agents at all") as caught:
-        choose((), patterns, server=SERVER, mine=(), available=True)
-    assert caught.value.hint == NO_SCENE
 
 
 def test_each_client_gets_another_one_until_none_is_left(profile: Profile) -> None:
@@ -333,26 +235,5 @@ def test_of_those_that_fit_what_is_meant_counts_and_all_where_that_is_none(
     agents = [
         AgentEntry(number, name, kind, True)
         for number, (name, kind) in enumerate([("a", "Arm"), ("leg", "Leg"), ("b", "Arm")], 1)
-    ]
-    assert choose(agents, patterns, server=SERVER, mine=(), available=True, meant=meant) == names
-
-
-@pytest.mark.parametrize(
-    "patterns, meant, names",
-    [
-        (("robot[1]",), (), ("robot[1]",)),
-        (("a*", "robot?"), (), ("a*", "robot1")),
-        (("a?",), (), ("ab", "a*")),
-        (("robot*",), [Match(name="robot[1]")], ("robot[1]",)),
-        ((), [Match(name="a*")], ("a*",)),
-        ((), [Match(name="a*", type="Leg")], ("ab", "robot1", "robot[1]", "a*")),
-    ],
-)
-def test_a_name_that_looks_like_a_glob_means_the_agent_that_is_called_so(
-    patterns: tuple[str, ...], meant: list[Match], names: tuple[str, ...]
-) -> None:
-    agents = [
-        AgentEntry(number, name, "Arm", True)
-        for number, name in enumerate(["ab", "robot1", "robot[1]", "a*"], 1)
     ]
     assert choose(agents, patterns, server=SERVER, mine=(), available=True, meant=meant) == names

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import socket
 import threading
 import time
@@ -83,16 +82,6 @@ def test_a_message_that_is_too_long_is_left_to_the_stream() -> None:
         assert bytes(found) == bytes(longest[4:])
 
 
-def test_each_request_is_told_of_once_without_being_read() -> None:
-    with lanes() as (_, [(daemon, client, _)]), select.epoll() as poll:
-        poll.register(daemon.doorbell, select.EPOLLIN | select.EPOLLET)
-        assert poll.poll(0) == []
-        for _ in range(3):
-            client.post(message(b"request"))
-            assert poll.poll(LONG) == [(daemon.doorbell, select.EPOLLIN)]
-            assert poll.poll(0) == []
-
-
 @pytest.mark.parametrize("ours", [True, False])
 def test_one_bell_wakes_all_who_wait(ours: bool) -> None:
     with lanes(4, ours=ours) as (bell, made):
@@ -119,32 +108,6 @@ def test_one_bell_wakes_all_who_wait(ours: bool) -> None:
         for thread in threads:
             thread.join(LONG)
         assert found == [b"answer"] * 4
-
-
-@pytest.mark.parametrize("ours", [True, False])
-def test_a_bell_that_is_held_rings_once_and_only_where_there_was_something(ours: bool) -> None:
-    bell = Bell()
-    with select.epoll() as poll:
-        poll.register(bell.descriptor(ours=ours), select.EPOLLIN | select.EPOLLET)
-
-        def rung() -> bool:
-            return bool(poll.poll(0))
-
-        try:
-            bell.hold()
-            bell.release()
-            assert not rung()
-            bell.hold()
-            bell.ring()
-            bell.ring()
-            assert not rung()
-            bell.release()
-            assert rung()
-            assert not rung()
-            bell.ring()
-            assert rung()
-        finally:
-            bell.close()
 
 
 def test_a_client_of_another_user_can_neither_silence_nor_fill_the_bell() -> None:

@@ -53,12 +53,6 @@ def test_nothing_in_time_is_told_for_any_time(pair: tuple[PatientStream, socket.
     assert stream.receive(into, LONG) == 1
 
 
-def test_the_end_of_the_stream_is_no_bytes(pair: tuple[PatientStream, socket.socket]) -> None:
-    stream, other = pair
-    other.close()
-    assert stream.receive(memoryview(bytearray(8)), LONG) == 0
-
-
 def test_sending_never_waits(pair: tuple[PatientStream, socket.socket]) -> None:
     stream, other = pair
     sent = 0

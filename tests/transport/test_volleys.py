@@ -105,19 +105,3 @@ def test_where_the_way_does_not_allow_it_each_is_sent_once_by_itself_from_then_o
         assert line.sent(volleys, datagrams(5, 42)) == datagrams(5, 42)
     assert (line.together, line.alone) == (1, 10)
     assert not volleys.enabled
-
-
-@only_on_linux
-@pytest.mark.parametrize(
-    "error",
-    [BlockingIOError(errno.EAGAIN, "full"), ConnectionRefusedError(errno.ECONNREFUSED, "refused")],
-    ids=["no room", "refused"],
-)
-def test_what_the_network_says_is_raised(line: Line, error: OSError) -> None:
-    volleys = line.volleys()
-    line.refused = error
-    with pytest.raises(type(error)):
-        line.sent(volleys, datagrams(5, 42))
-    assert line.alone == 0
-    line.refused = None
-    assert line.sent(volleys, datagrams(5, 42)) == datagrams(5, 42)
