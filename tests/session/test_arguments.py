@@ -41,19 +41,12 @@ MISTAKES: dict[str, tuple[Callable[[Any], Any], str, str]] = {
         r"the name of an agent must be a string, got \['agent1', 'agent2'\]",
         "'robot1', 'robot2'",
     ),
-    "an agent by number": (
-        lambda session: session.describe(1),
-        "name of an agent must be a string, got 1",
-        "",
-    ),
     "values in a list": (
         lambda session: session.watch(["/Simulation/Seed"]),
         r"the name of a value must be a string, got \['/Simulation/Seed'\]",
         "one by one",
     ),
-    "no value": (lambda session: session.get(None), "the name of a value must be a string, got None", ""),
     "no expression": (lambda session: session.values(None), "regular expression must be a string", ".*"),
-    "no event": (lambda session: session.register_event(None), "the name of an event must be a string", ""),
     "a number as content": (
         lambda session: session.set("/Simulation/Seed", 3),
         "the content of a value must be a string, got 3",
@@ -64,18 +57,12 @@ MISTAKES: dict[str, tuple[Callable[[Any], Any], str, str]] = {
         r"a mapping from the name of each controlled agent to its inputs, got \[\[0.0, 0.0\]\]",
         "BlockingSession.step_one",
     ),
-    "no inputs": (
-        lambda session: session.step(None),
-        "a mapping from the name .*, got None",
-        "BlockingSession.step_one",
-    ),
     "a seed that is too large": (
         lambda session: session.reset(2**31),
         "a seed must be an integer from -2147483648 to 2147483647, got 2147483648",
         "don't care",
     ),
     "a seed with a fraction": (lambda session: session.reset(1.5), "must be an integer .* got 1.5", ""),
-    "a seed as text": (lambda session: session.reset("7"), "must be an integer .* got '7'", ""),
 }
 
 

@@ -38,9 +38,6 @@ def test_what_a_simulator_that_was_away_has_cost_is_given_back() -> None:
     assert [budget.spend(0.0) for _ in range(11)] == [True] * 10 + [False]
 
 
-IN_DOUBT = StepUncertain("it cannot be told", by_network=True)
-
-
 def tries(*free: bool) -> int:
     """So many there are of one reset, while they fail so again and again."""
     attempts = Attempts()

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LIMITS = Limits(connect=10, query=10, step=10, reset=10)
-SAID = [errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EMSGSIZE, errno.EPERM]
 
 
 class Disturbed:

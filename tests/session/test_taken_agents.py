@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import socket
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -23,7 +22,6 @@ from tests.session.drivers import Driver
 from tests.session.servers import bound, changed, leases
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from ospbridge.osp.profile import Profile
@@ -37,15 +35,11 @@ def register(driver: Driver, simulator: UdpSimulator, *names: str) -> None:
         session.register(*names)
 
 
-def refused(session: Any) -> None:
-    """Its handler's port is closed; this simulator still has its agents."""
-    session.link._refused(monotonic())
-
-
 def gone(driver: Driver, simulator: UdpSimulator) -> None:
+    """A session whose handler's port is closed, while this simulator still has its agent."""
     session = driver.connect(simulator)
     session.register("agent1")
-    refused(session)
+    session.link._refused(monotonic())
     session.close()
 
 
@@ -65,23 +59,17 @@ def test_an_agent_of_a_session_whose_handler_has_just_gone_is_not_said_to_be_ano
     assert e.value.agents == ("agent1",)
 
 
-def dead_session(simulator: UdpSimulator, handler: socket.socket) -> Path:
-    """The lease of one that had agent1 and died; what it says leads to ``handler``."""
-    session = BLOCKING.connect(simulator)
-    session.register("agent1")
-    session.disown()
-    (file,) = leases()
-    changed(file, handler_port=handler.getsockname()[1])
-    return file
-
-
 @pytest.mark.loopback
 def test_an_agent_whose_lease_is_there_is_not_said_to_be_another_clients(
     either: Driver, simulator: UdpSimulator
 ) -> None:
+    session = BLOCKING.connect(simulator)
+    session.register("agent1")
+    session.disown()
+    (file,) = leases()
     with bound() as silent:
         # The goodbye is not heard.
-        file = dead_session(simulator, silent)
+        changed(file, handler_port=silent.getsockname()[1])
         with pytest.raises(
             AgentTaken, match="a session of ours was lost that may still have it, and its lease"
         ) as e:
@@ -103,23 +91,21 @@ def test_who_really_is_another_client_is_still_said_to_be_one(
     assert "stop the other client" in e.value.hint
 
 
-def chosen(patterns: Sequence[str], leases: Path) -> AgentTaken:
-    agents = [AgentEntry(1, "cart", "Agent", False), AgentEntry(2, "pole", "Agent", False)]
-    with pytest.raises(AgentTaken) as caught, explained(SERVER, leases):
-        choose(agents, patterns, server=SERVER, mine=(), available=True)
-    return caught.value
-
-
 def test_a_loss_of_long_ago_or_at_another_simulator_explains_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def blamed(whom: str) -> None:
+        cart = AgentEntry(1, "cart", "Agent", False)
+        with pytest.raises(AgentTaken, match=whom), explained(SERVER, tmp_path):
+            choose([cart], ["cart"], server=SERVER, mine=(), available=True)
+
     found_dead(Endpoint("127.0.0.1", 45455), ["cart"])
-    assert "another client" in chosen(["cart"], tmp_path).message
+    blamed("another client")
     found_dead(SERVER, ["cart"])
-    assert "a session of ours" in chosen(["cart"], tmp_path).message
+    blamed("a session of ours")
     later = monotonic() + lost_agents.RECENT
     monkeypatch.setattr(lost_agents, "monotonic", lambda: later)
-    assert "another client" in chosen(["cart"], tmp_path).message
+    blamed("another client")
 
 
 # --- barriers that wait for what a lost session has ----------------------------------------------------------------
@@ -127,48 +113,25 @@ def test_a_loss_of_long_ago_or_at_another_simulator_explains_nothing(
 SOON = Limits(step=0.3, reset=0.3, close=0.3)
 
 
-class Waiting:
-    """A session with agent1, whose steps and resets wait for agent2, which another one has by now."""
-
-    def __init__(self, simulator: UdpSimulator) -> None:
-        self.session = BLOCKING.connect(simulator, limits=SOON)
-        self.session.register("agent1")
-        self.other = BLOCKING.connect(simulator)
-        self.other.register("agent2")
-
-    def step(self) -> None:
-        self.session.step({"agent1": [0.0, 0.0]})
-
-    def reset(self) -> None:
-        self.session.reset()
-
-    def told(self, what: str) -> BarrierStuck:
-        with (
-            self.session,
-            pytest.raises(BarrierStuck, match=f"the {what} did not complete within 0.3 s") as e,
-        ):
-            self.step() if what == "step" else self.reset()
-        assert e.value.agents == ("agent2",)
-        return e.value
-
-
-WHAT = pytest.mark.parametrize("what", ["step", "reset"])
-
-
 @pytest.mark.loopback
-@WHAT
+@pytest.mark.parametrize("what", ["step", "reset"])
 def test_what_waits_for_a_dead_session_of_ours_names_that_and_the_way_out(
     simulator: UdpSimulator, what: str
 ) -> None:
-    waiting = Waiting(simulator)
-    waiting.other.disown()
-    told = waiting.told(what)
-    assert told.message.endswith(
+    with BLOCKING.connect(simulator, limits=SOON) as session:
+        session.register("agent1")
+        other = BLOCKING.connect(simulator)
+        other.register("agent2")
+        other.disown()
+        with pytest.raises(BarrierStuck, match=f"the {what} did not complete within 0.3 s") as told:
+            session.reset() if what == "reset" else session.step({"agent1": [0.0, 0.0]})
+    assert told.value.agents == ("agent2",)
+    assert told.value.message.endswith(
         "(agent agent2 must be voted for too; "
         "a session of ours was lost that may still have it, and its lease is there)"
     )
-    assert "each new session says goodbye for the lost one" in told.hint
-    assert "restart-communication" in told.hint
+    assert "each new session says goodbye for the lost one" in told.value.hint
+    assert "restart-communication" in told.value.hint
     # It is true.
     with BLOCKING.connect(simulator, limits=SOON) as session:
         session.register("agent1")
