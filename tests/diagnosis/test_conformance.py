@@ -348,6 +348,3 @@ def test_a_flood_ends_as_silence_does() -> None:
         pytest.raises(QueryTimeout),
     ):
         conformance.run()
-
-
-# --- what probing hears ---------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +17,7 @@ from ospbridge.errors import (
     SessionLost,
     StepUncertain,
 )
+from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.budget import CAPACITY, Budget
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -26,9 +27,38 @@ from tests.peers.ports import free_port
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ospbridge.interface import AgentInterface
+
 
 assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
+
+
+@pytest.mark.parametrize("made, wait", [(single, 0.0), (single, 20.0), (vector, 20.0), (parallel, 20.0)])
+def test_a_simulator_that_ends_while_it_is_joined_is_waited_for_as_one_that_is_not_there(
+    made: Callable[..., Any], wait: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register = BlockingSession.register
+    with ExitStack() as stack:
+        first = stack.enter_context(UdpSimulator(SyntheticWorld(2, 3, 1), port=0))
+        host, port = first.address.host, first.address.port
+
+        def come_back() -> None:
+            stack.enter_context(UdpSimulator(SyntheticWorld(2, 3, 1), host=host, port=port))
+
+        def ending(session: BlockingSession, *names: str) -> tuple[AgentInterface, ...]:
+            monkeypatch.undo()
+            first.stop()
+            returning.start()
+            return register(session, *names)
+
+        returning = threading.Timer(0.2, come_back)
+        monkeypatch.setattr(BlockingSession, "register", ending)
+        with nullcontext() if wait else pytest.raises(SessionLost, match="connection refused"):
+            env = made(f"{host}:{port}", wait=wait)
+            env.reset(seed=1)
+            env.close()
+        returning.join(10)
 
 
 def test_what_costs_no_rebuild_once_does_not_do_so_for_ever() -> None:

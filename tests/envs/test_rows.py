@@ -11,7 +11,7 @@ from ospbridge.envs.groups.hub_rows import HubRows
 from ospbridge.envs.groups.rows import ActionRows
 from ospbridge.errors import RemoteProtocolError
 from ospbridge.hub.framing import HEAD, encode
-from ospbridge.hub.replies import HubReply, Numbers
+from ospbridge.hub.replies import Numbers
 from ospbridge.hub.requests import Again
 from ospbridge.interface import AgentInterface, BoxSpace, InterfaceValue
 
@@ -69,32 +69,13 @@ def test_what_is_no_row_for_each_is_left_to_the_messages(actions: Any) -> None:
     assert rows_of_all().again(NAMES, ActionRows(NAMES, actions)) is None
 
 
-def answer(
-    number: int = 1, *, observed: int = 4, informed: int = 2, rewards: int = 3, seed: int = 7
-) -> Numbers:
-    random = np.random.default_rng(number)
-    return Numbers(
-        seed,
-        bytearray(random.normal(size=3 * observed).astype(np.float32).tobytes()),
-        random.normal(size=3 * informed).astype(np.float32).tobytes(),
-        random.normal(size=rewards).tobytes(),
-    )
-
-
-def body(reply: HubReply) -> memoryview:
-    frame = bytearray()
-    encode(reply, frame)
-    return memoryview(frame)[HEAD.size :]
-
-
 @pytest.mark.parametrize(
-    "wrong",
-    [answer(observed=5), answer(informed=1), answer(rewards=2), answer(observed=3, informed=3)],
+    "observed, informed, rewards",
+    [(5, 2, 3), (4, 1, 3), (4, 2, 2), (3, 3, 3)],
     ids=["observations", "infos", "rewards", "as many bytes"],
 )
-def test_numbers_of_another_size_are_told(wrong: Numbers) -> None:
+def test_numbers_of_another_size_are_told(observed: int, informed: int, rewards: int) -> None:
+    frame = bytearray()
+    encode(Numbers(7, bytearray(3 * 4 * observed), bytes(3 * 4 * informed), bytes(8 * rewards)), frame)
     with pytest.raises(RemoteProtocolError, match=r"of \(48, 24, 24\) bytes for 3 agents"):
-        rows_of_all().read(body(wrong))
-
-
-# --- infos in columns are what gymnasium makes of them one by one
+        rows_of_all().read(memoryview(frame)[HEAD.size :])

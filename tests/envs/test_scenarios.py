@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 import ospbridge
+from ospbridge.envs import sharing
 from ospbridge.envs.registration import SCENARIO_IDS
 from ospbridge.errors import TaskError, UsageError
+from ospbridge.osp.client.notices import Notice, WorldReset
 from ospbridge.osp.profile import DOCUMENT, Profile
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.hosting import world_of
@@ -22,6 +24,7 @@ from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.task.loading import load
 from ospbridge.task.shipped import shipped
 from tests.envs.daemons import hosted
+from tests.envs.kinds import only, single, vector
 
 assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
@@ -198,6 +201,39 @@ def test_action_repeat_adds_up_rewards_and_counts_actions(carts: UdpSimulator, t
     env.close()
 
 
+class Resetting(SyntheticWorld):
+    """Somebody resets it, as its session is told, when its second step behind the neutral one is made."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 1)
+        self.made = 0
+        self.notices: list[Notice] = []
+
+    def step(self) -> None:
+        super().step()
+        self.made += 1
+        if self.made == 3:
+            self.notices.append(WorldReset("somebody reset it"))
+
+
+@pytest.mark.parametrize("made", [single, vector])
+def test_an_action_is_not_repeated_in_a_world_that_somebody_else_has_reset(made: Any, tmp_path: Path) -> None:
+    scenario = tmp_path / "repeated.toml"
+    scenario.write_text(
+        'name = "repeated"\naction_repeat = 5\n[[agent]]\n[agent.episode]\nreward = "1"\nterminated = "False"\n'
+    )
+    world = Resetting()
+    with UdpSimulator(world, port=0) as simulator:
+        env = made(str(simulator.address), scenario=str(scenario))
+        (shared,) = sharing._shared.values()
+        world.notices = shared.session.machine.notices
+        env.reset(seed=1)
+        _, reward, _, truncated, info = env.step(np.zeros(env.action_space.shape, np.float32))
+        assert (only(reward), only(truncated), world.made) == (2.0, True, 3)
+        assert "somebody reset it" in only(info["reason"])
+        env.close()
+
+
 def test_a_reset_observation_of_zeros_takes_no_step(carts: UdpSimulator, tmp_path: Path) -> None:
     text = '[agent.observe]\nhistory = 2\n[agent.episode]\nreset_observation = "zeros"\n'
     env = cart_env(carts, cart(tmp_path, text))
@@ -220,3 +256,18 @@ def test_an_expression_that_fails_is_an_error_and_the_next_reset_goes_on(
         ):
             env.step(np.zeros(1, np.float32))
     env.close()
+
+
+def test_in_a_daemon_an_expression_that_fails_truncates_with_the_reason(
+    carts: UdpSimulator, tmp_path: Path, runtime_directory: Path
+) -> None:
+    hub = runtime_directory / "hub.sock"
+    scenario = cart(tmp_path, '[agent.episode]\nreward = "1 / (x - x)"\n')
+    with hosted(carts.address, hub, "--scenario", scenario):
+        env = gymnasium.make("ospbridge/Agent-v0", bridge=f"unix:{hub}", scenario=scenario)
+        for _ in range(2):
+            env.reset(seed=1)
+            _, reward, terminated, truncated, info = env.step(np.zeros(1, np.float32))
+            assert (reward, terminated, truncated) == (0.0, False, True)
+            assert "division by zero" in info["reason"]
+        env.close()

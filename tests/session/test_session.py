@@ -26,6 +26,7 @@ from ospbridge.errors import (
 from ospbridge.observe.trace import TraceWriter, read_trace
 from ospbridge.osp.client.notices import WorldReset
 from ospbridge.osp.profile import NERD, Profile
+from ospbridge.osp.server.repository import text_variable
 from ospbridge.osp.timing import Limits
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.link import Link
@@ -167,6 +168,18 @@ def test_a_step_brings_the_variables_that_are_watched(either: Driver) -> None:
         session.reset(1)
         session.watch(name)
         assert list(session.step({"agent": [0.0]})["agent"].values) == [name]
+
+
+def test_a_server_gets_texts_back_as_it_gave_them() -> None:
+    """In UTF-8 or not: this one has a byte F6 of Latin-1."""
+    name, knee = "/Lab/Gr\xf6\xdfe", "Kn\uf7f6chel"
+    world = SyntheticWorld(2, 3)
+    world.variables = [*world.variables, text_variable(name, knee)]
+    with UdpSimulator(world, port=0) as simulator, BLOCKING.connect(simulator) as session:
+        for content in (knee, "\u673a\u5668\u4eba", knee):
+            session.set(name, content)
+            assert session.get(name).value == content
+        assert [entry.name for entry in session.values(".*\xf6\xdf.*")] == [name]
 
 
 # --- other clients --------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ospbridge.transport.lingering import QUIET, linger
 from ospbridge.transport.patient import LocalStream, PatientStream, TlsStream, wait_writable
 from tests.ticking import ticking
 
@@ -93,3 +94,18 @@ def test_a_stream_that_is_closed_leaves_its_descriptor_to_others(
     assert again.recv(1) == b"x"
     again.close()
     other.close()
+
+
+def talk(to: socket.socket) -> None:
+    for _ in range(300):
+        to.send(b"and")
+        time.sleep(QUIET / 20)
+
+
+def test_a_peer_that_never_stops_talking_is_left_when_the_time_is_over() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        with ours:
+            linger(ours.fileno(), 0.5)
+        with pytest.raises(OSError, match=r"Broken pipe|reset"):  # nobody reads any more
+            talk(theirs)

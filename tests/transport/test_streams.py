@@ -16,6 +16,7 @@ from ospbridge.interface import Endpoint
 from ospbridge.transport.stream_addresses import ServerTls, StreamAddress, parse_stream
 from ospbridge.transport.stream_ends import close_gently, was_refused
 from ospbridge.transport.streams import open_stream
+from ospbridge.transport.tls import TlsAddress, connect_tls
 from tests.daemon.certificates import Authority
 from tests.ipv6 import needs_ipv6
 
@@ -103,14 +104,17 @@ async def test_another_host_is_refused_without_tls(host: str) -> None:
     assert "--insecure" in caught.value.hint
 
 
-class WrongResolver(trio.abc.HostnameResolver):
-    """A resolver that has no address."""
+class Resolver(trio.abc.HostnameResolver):
+    """Has these addresses for every name, or none for that reason, after so many seconds."""
 
-    def __init__(self, wrong: OSError) -> None:
-        self._wrong = wrong
+    def __init__(self, *hosts: str, wrong: OSError | None = None, after: float = 0.0) -> None:
+        self._hosts, self._wrong, self._after = hosts, wrong, after
 
-    async def getaddrinfo(self, *_: object) -> Any:
-        raise self._wrong
+    async def getaddrinfo(self, host: object, port: object, *_: object) -> Any:
+        await trio.sleep(self._after)
+        if self._wrong is not None:
+            raise self._wrong
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in self._hosts]
 
     async def getnameinfo(self, *_: object) -> Any:
         raise NotImplementedError
@@ -122,33 +126,21 @@ class WrongResolver(trio.abc.HostnameResolver):
     [
         (socket.gaierror(socket.EAI_NONAME, "not known"), ConfigurationError, "check the spelling"),
         (socket.gaierror(socket.EAI_AGAIN, "try again"), UpstreamNotFound, "name server"),
-        (socket.gaierror(socket.EAI_FAIL, "failed"), UpstreamNotFound, "name server"),
         (OSError(24, "too many open files"), UpstreamNotFound, "name server"),
     ],
 )
 async def test_a_resolver_that_has_no_answer_now_is_told_from_a_name_that_is_none(
     wrong: OSError, error: type[OspBridgeError], hint: str
 ) -> None:
-    trio.socket.set_custom_hostname_resolver(WrongResolver(wrong))
+    trio.socket.set_custom_hostname_resolver(Resolver(wrong=wrong))
     with pytest.raises(error, match=f"'trainer' does not resolve: {wrong.strerror}") as caught:
         await open_stream(parse_stream("trainer:5555"), within=WITHIN)
     assert hint in caught.value.hint
 
 
-class SlowResolver(trio.abc.HostnameResolver):
-    """A name server that keeps who asks waiting."""
-
-    async def getaddrinfo(self, *_: object) -> Any:
-        await trio.sleep(1000)
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 1))]
-
-    async def getnameinfo(self, *_: object) -> Any:
-        raise NotImplementedError
-
-
 @pytest.mark.trio
 async def test_a_name_that_is_not_resolved_in_time_is_not_waited_for(autojump_clock: object) -> None:
-    trio.socket.set_custom_hostname_resolver(SlowResolver())
+    trio.socket.set_custom_hostname_resolver(Resolver("127.0.0.1", after=1000))
     began = trio.current_time()
     with pytest.raises(UpstreamNotFound, match="trainer:5555: its name is not resolved in time"):
         await open_stream(parse_stream("trainer:5555"), within=10.0)
@@ -176,23 +168,10 @@ async def test_a_full_backlog_ends_the_waiting() -> None:
         waiting.close()
 
 
-class SeveralAddresses(trio.abc.HostnameResolver):
-    """A name with several addresses, in an order."""
-
-    def __init__(self, *hosts: str) -> None:
-        self._hosts = hosts
-
-    async def getaddrinfo(self, host: object, port: object, *_: object) -> Any:
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in self._hosts]
-
-    async def getnameinfo(self, *_: object) -> Any:
-        raise NotImplementedError
-
-
 @pytest.mark.loopback
 @pytest.mark.trio
 async def test_an_address_that_never_answers_keeps_nobody_from_the_next_one() -> None:
-    trio.socket.set_custom_hostname_resolver(SeveralAddresses("127.0.0.2", "127.0.0.1"))
+    trio.socket.set_custom_hostname_resolver(Resolver("127.0.0.2", "127.0.0.1"))
     async with server(echo) as endpoint:
         with (
             socket.create_server(("127.0.0.2", endpoint.port), backlog=0),
@@ -202,6 +181,34 @@ async def test_an_address_that_never_answers_keeps_nobody_from_the_next_one() ->
             assert isinstance(stream, trio.SocketStream)
             assert stream.socket.getpeername() == ("127.0.0.1", endpoint.port)
             await trio.aclose_forcefully(stream)
+
+
+class Silent(socket.socket):
+    """Nobody answers at any address: what it was given to wait is over then."""
+
+    now = 0.0
+    waited: list[float]
+
+    def connect(self, _: Any) -> None:
+        limit = self.gettimeout()
+        assert limit is not None
+        Silent.waited.append(limit)
+        Silent.now += limit
+        raise TimeoutError
+
+
+def test_the_addresses_of_a_name_share_the_time_to_connect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{n}", 9)) for n in (1, 2, 3)]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: places)
+    monkeypatch.setattr(socket, "socket", Silent)
+    monkeypatch.setattr("ospbridge.transport.tls.monotonic", lambda: Silent.now)
+    Silent.waited = []
+    address = TlsAddress(Endpoint("trainer", 9), Authority(tmp_path).issue("client"))
+    with pytest.raises(TimeoutError):
+        connect_tls(address, 6.0)
+    assert Silent.waited == pytest.approx([2.0, 2.0, 2.0])
 
 
 # --- with TLS ----------------------------------------------------------------------------------------------------
