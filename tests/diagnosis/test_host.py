@@ -81,6 +81,16 @@ def test_two_sockets_that_share_a_port_are_a_problem(tmp_path: Path) -> None:
     assert "2 sockets share it" in found.detail
 
 
+def test_a_process_of_another_user_and_connected_sockets_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net" / "udp").write_text(
+        HEAD + udp_line("0100007F:B18E", 11) + udp_line("0100007F:B18E", 12, "0100007F:1234")
+    )
+    (tmp_path / "net" / "udp6").write_text(HEAD)
+    found = check_port(0xB18E, tmp_path)
+    assert found.detail == "in use by a process of another user"
+
+
 LEASE = Lease(
     server="127.0.0.1",
     server_port=45454,
@@ -106,6 +116,16 @@ def test_a_directory_that_everybody_may_write_to_is_a_problem(tmp_path: Path) ->
     found = check_directory("place", tmp_path)
     assert found.state is State.PROBLEM
     assert found.fix == f"chmod o-w {tmp_path}"
+
+
+def test_a_directory_that_may_not_be_written_to_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert check_directory("place", tmp_path).fix == f"chmod u+wx {tmp_path}"
+    found = check_directory("place", tmp_path / "new")
+    assert found.state is State.PROBLEM
+    assert "install -d" in found.fix
 
 
 def test_a_runtime_directory_by_default_is_advised_against(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import gymnasium
 import pytest
 
 import ospbridge
-from ospbridge.errors import AgentNotFound
+from ospbridge.errors import AgentNotFound, AgentsInUse
 from ospbridge.record.episode import read_episode
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.hub_client import HubClient
@@ -145,6 +145,15 @@ def test_an_agent_of_another_type_that_is_named_is_refused(typed: dict[str, Any]
 def simulator() -> Iterator[UdpSimulator]:
     with UdpSimulator(SyntheticWorld(2, 3, names=NAMES), port=0) as running:
         yield running
+
+
+def test_an_environment_does_not_share_the_agent_of_another_name(simulator: UdpSimulator) -> None:
+    where: dict[str, Any] = {"simulator": str(simulator.address)}
+    with single(where, agent="robot1"):
+        with pytest.raises(AgentsInUse, match=r"robot\[1\]"):
+            single(where, agent="robot[1]")
+        with single(where, agent="robot?") as twin:
+            assert twin.interface.name == "robot1"
 
 
 def test_a_daemon_takes_the_agents_that_are_called_so_and_frees_no_other_by_force(

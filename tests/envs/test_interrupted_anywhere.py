@@ -21,7 +21,7 @@ from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.envs.daemons import hosted
 from tests.envs.interrupting import AtLine
-from tests.envs.kinds import step, vector
+from tests.envs.kinds import marked, only, parallel, step, vector
 
 assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
@@ -193,6 +193,29 @@ def test_no_step_goes_on_silently_behind_one_that_was_interrupted(
 
 def interrupted(*_: object, **__: object) -> NoReturn:
     raise KeyboardInterrupt
+
+
+def lose_all() -> None:
+    for shared in sharing._shared.values():
+        shared.give_up("something went wrong")
+
+
+@pytest.mark.parametrize("made", [vector, parallel])
+def test_where_it_comes_before_events_and_values_are_asked_for_the_next_reset_asks(
+    made: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario = marked(tmp_path)
+    with UdpSimulator(SyntheticWorld(2, 3, values=2), port=0) as simulator:
+        env = made(str(simulator.address), scenario=str(scenario))
+        env.reset(seed=1)
+        lose_all()
+        with monkeypatch.context() as patch:
+            patch.setattr(BlockingSession, "equip", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                env.reset(seed=2)
+        env.reset(seed=3)
+        assert [bool(only(step(env)[2])) for _ in range(9)] == [False] * 8 + [True]
+        env.close()
 
 
 def test_in_a_step_that_begins_the_next_episode_the_next_step_tells_of_it_and_goes_on(

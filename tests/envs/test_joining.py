@@ -14,6 +14,7 @@ from ospbridge.errors import AgentNotFound, ConfigurationError, HubNotFound, Osp
 from ospbridge.session import awaiting
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
+from tests.envs.kinds import step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,6 +62,8 @@ def test_an_argument_that_is_none_is_told_with_what_was_meant(made: Callable[...
             made(**{name: "127.0.0.1:1"})
         # gymnasium.make tells it in a new error of the same kind, whose hint is in the message.
         assert f"did you mean '{meant}" in str(caught.value)
+    # Some, as TorchRL's GymEnv, only try, and see by Python's own error that it is not taken.
+    assert issubclass(UsageError, TypeError)
     with pytest.raises(UsageError) as caught:
         made(simulator="127.0.0.1:1", xyzzy=1)
     assert re.search(r"\(it has .*scenario", str(caught.value))
@@ -157,6 +160,24 @@ def test_who_is_not_there_is_said_to_be_waited_for_and_in_the_end_for_how_long(
         ):
             single(wait=2.0, **way)
         assert len(told) == 1
+
+
+@kinds
+@pytest.mark.loopback
+def test_a_reset_says_that_it_waits_for_a_simulator_that_is_gone(
+    made: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(awaiting, "SAID_AFTER", 0.1)
+    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
+        env = made(simulator=str(simulator.address), connect_timeout=0.5)
+        env.reset(seed=1)
+    step(env)
+    with (
+        pytest.warns(UserWarning, match=r"still waiting, for \d s at most: nothing listens"),
+        pytest.raises(OspBridgeError, match="nothing listens"),
+    ):
+        env.reset(seed=2)
+    env.close()
 
 
 @kinds

@@ -201,6 +201,15 @@ def test_pictures_have_one_size_and_change_with_the_numbers(sensors: int, inputs
         assert not np.array_equal(picture, following)
 
 
+def test_what_is_not_finite_is_no_trouble_to_draw() -> None:
+    pytest.importorskip("PIL", reason=NEEDS_PILLOW)
+    made = panel("rgb_array", 3, 1)
+    (shown,) = made.onlookers.panels.values()
+    shown.sensors.add([np.nan, np.inf, -np.inf])
+    shown.sensors.add([1e30, -1e30, 0.0])
+    made.render()
+
+
 @pytest.mark.loopback
 def test_record_video_writes_a_film(tmp_path: Path) -> None:
     pytest.importorskip("PIL", reason=NEEDS_PILLOW)

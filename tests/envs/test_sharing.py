@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -128,6 +129,8 @@ def test_a_trace_of_its_own_is_refused_where_another_is_written_or_none(address:
     first = single(address, agent="agent1", trace=str(file))
     with pytest.raises(UsageError, match=r"second\.jsonl' was given, but .* its trace to '.*first\.jsonl'"):
         single(address, agent="agent1", trace=str(other))
+    for same in (os.path.relpath(file), None):
+        single(address, agent="agent1", trace=same).close()
     assert not other.exists()
     first.close()
 

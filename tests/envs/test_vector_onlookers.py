@@ -14,10 +14,13 @@ import pytest
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 import ospbridge
-from ospbridge.errors import ConfigurationError
+from ospbridge.errors import BarrierStuck, ConfigurationError
 from ospbridge.record.episode import RecordedEpisode
 from ospbridge.record.reading import read_recording
 from ospbridge.record.writing import EpisodeWriter
+from ospbridge.session.blocking import BlockingSession
+from ospbridge.simulator.synthetic import SyntheticWorld
+from ospbridge.simulator.udp import UdpSimulator
 from tests.envs.daemons import hosted
 from tests.envs.vectors import cart_poles, fleet
 
@@ -136,6 +139,28 @@ def test_recordings_hold_what_the_caller_saw_in_every_mode(
     assert sum(bool(episode.how) for episode in seen[0]) >= 2
     assert {episode.how for each in seen for episode in each} == {"terminated", "truncated", ""}
     assert_recorded(tmp_path, seen, places, names)
+
+
+def test_a_step_that_others_hold_up_and_a_reset_before_the_end_are_written_with_their_reasons(
+    tmp_path: Path,
+) -> None:
+    with UdpSimulator(SyntheticWorld(1, 2, agents=2), port=0) as simulator:
+        address = str(simulator.address)
+        envs = fleet(address, 1, agents="agent1", record=str(tmp_path), step_timeout=0.5)
+        actions = np.zeros((1, 1), np.float32)
+        envs.reset(seed=1)
+        envs.step(actions)
+        envs.reset(seed=2)
+        (episode,) = read_recording(tmp_path)
+        assert (episode.how, episode.reason) == ("abandoned", "reset before its end")
+        envs.step(actions)
+        with BlockingSession.connect(address) as foreign:
+            foreign.register("agent2")
+            with pytest.raises(BarrierStuck) as caught:
+                envs.step(actions)
+        *_, episode = read_recording(tmp_path)
+        assert (episode.how, episode.reason, len(episode)) == ("lost", caught.value.message, 1)
+        envs.close()
 
 
 def test_an_episode_that_cannot_be_written_is_told_and_costs_no_other_agents(

@@ -49,3 +49,10 @@ def test_an_action_as_it_was_drawn_is_a_vector_of_finite_numbers(action: Any) ->
         note.set(0.0, [1.0], action=action)
     note.set(0.0, [1.0], action=np.array([0.25]))
     assert np.frombuffer(note.note.drawn, "<f4").tolist() == [0.25]
+
+
+def test_a_policy_puts_out_equally_many_numbers_each_time() -> None:
+    note = NextNote("cart")
+    note.set(0.0, [1.0, 2.0])
+    with pytest.raises(LocalProtocolError, match="vector of 2 numbers"):
+        note.set(0.0, [1.0])

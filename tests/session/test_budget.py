@@ -6,7 +6,7 @@ import pytest
 
 from ospbridge.errors import OspBridgeError, QueryTimeout, SessionLost, SimulatorNotFound, StepUncertain
 from ospbridge.osp.client.machine import ClientMachine
-from ospbridge.osp.profile import DOCUMENT, Profile
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.session import awaiting
 from ospbridge.session.attempts import BEGINNINGS, TRIES, Attempts, costs_nothing
 from ospbridge.session.awaiting import Awaiting
@@ -38,6 +38,9 @@ def test_what_a_simulator_that_was_away_has_cost_is_given_back() -> None:
     assert [budget.spend(0.0) for _ in range(11)] == [True] * 10 + [False]
 
 
+IN_DOUBT = StepUncertain("it cannot be told", by_network=True)
+
+
 def tries(*free: bool) -> int:
     """So many there are of one reset, while they fail so again and again."""
     attempts = Attempts()
@@ -64,6 +67,16 @@ def test_where_that_costs_nothing_more_often() -> None:
 )
 def test_what_nobody_repeated_costs_a_rebuild(error: OspBridgeError, profile: Profile) -> None:
     assert not costs_nothing(error, ClientMachine(profile))
+
+
+@pytest.mark.parametrize("listened", [False, True])
+def test_a_step_in_doubt_since_datagrams_come_twice_costs_one_only_where_the_session_leaves_a_handler_behind(
+    profile: Profile, listened: bool
+) -> None:
+    machine = ClientMachine(profile)
+    machine.ever_registered_events = listened
+    assert costs_nothing(IN_DOUBT, machine) == (not listened or profile.end_after_events_is_safe)
+    assert costs_nothing(IN_DOUBT, machine) != (listened and profile is NERD)
 
 
 def test_a_step_that_was_interrupted_costs_no_rebuild() -> None:

@@ -34,6 +34,7 @@ from ospbridge.session.trio_session import TrioSession
 from ospbridge.simulator.faults import FaultPlan
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from ospbridge.simulator.udp import UdpSimulator
+from ospbridge.task.plain import PlainTask
 from tests.session.drivers import Driver
 from tests.session.servers import bound, closed_port, wait_for
 
@@ -156,6 +157,16 @@ def test_events_are_told_to_all_agents_of_the_session_though_the_server_tells_th
         assert {one for one, _ in events} == {("/Synthetic/Mark",), ()}
     # One that registered for an event leaves a NERD server so, which END would kill.
     assert not simulator.machine.controlled
+
+
+def test_an_event_that_a_task_wants_and_the_server_does_not_have_is_told(simulator: UdpSimulator) -> None:
+    with BLOCKING.connect(simulator) as session:
+        tasks = [PlainTask(agent, bounded=True) for agent in session.register("agent1", "agent2")]
+        tasks[1].events = ["/No/Such"]
+        with pytest.raises(
+            ConfigurationError, match="no event '/No/Such', which the task of agent 'agent2' wants"
+        ):
+            session.equip(tasks)
 
 
 def test_a_step_brings_the_variables_that_are_watched(either: Driver) -> None:

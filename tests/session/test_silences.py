@@ -76,7 +76,7 @@ def test_what_is_silent_even_then_is_freed_by_the_next_session(
 def test_an_environment_plays_on_behind_a_silence_that_ended_its_episode(
     *, single: bool, taken_back: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(Limits.__init__.__kwdefaults__, "close", BRIEF.close)
+    monkeypatch.setitem(Limits.__init__.__kwdefaults__ or {}, "close", BRIEF.close)
     with (
         UdpSimulator(SyntheticWorld(2, 3), port=0, max_handlers=1 if single else 64) as simulator,
         HoledNetwork(simulator.address) as network,

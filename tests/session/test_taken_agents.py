@@ -12,7 +12,7 @@ from ospbridge.interface import AgentEntry, Endpoint, Match
 from ospbridge.osp.client.notices import told_by
 from ospbridge.osp.timing import Limits
 from ospbridge.session import lost_agents
-from ospbridge.session.lost_agents import explained, found_dead
+from ospbridge.session.lost_agents import explained, found_dead, given_up
 from ospbridge.session.matching import choose
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -89,6 +89,19 @@ def test_who_really_is_another_client_is_still_said_to_be_one(
         with pytest.raises(AgentTaken, match=r"'agent2' of .* is controlled by another client") as e:
             register(either, simulator, "agent2")
     assert "stop the other client" in e.value.hint
+
+
+@pytest.mark.loopback
+def test_what_was_had_again_since_is_nobodys_loss_any_more(simulator: UdpSimulator) -> None:
+    given_up(simulator.address, ["agent1", "agent2"])
+    register(BLOCKING, simulator, "agent1")
+    with BLOCKING.connect(simulator) as other:
+        other.register("agent1", "agent2")
+        given_up(simulator.address, ["agent2"])
+        with pytest.raises(AgentTaken, match="another client"):
+            register(BLOCKING, simulator, "agent1")
+        with pytest.raises(AgentTaken, match="a session of ours"):
+            register(BLOCKING, simulator, "agent2")
 
 
 def test_a_loss_of_long_ago_or_at_another_simulator_explains_nothing(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 from contextlib import asynccontextmanager
@@ -83,6 +84,15 @@ def test_certificates_for_an_address_without_tls_are_refused(tmp_path: Path) -> 
     with pytest.raises(ConfigurationError, match="an address without TLS") as caught:
         parse_stream("trainer:5555", tls=ServerTls(ca=tmp_path / "ca.pem"))
     assert "tls://trainer:5555" in caught.value.hint
+
+
+def test_a_pipe_or_a_device_is_no_certificate_and_is_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, Path("/dev/zero")):
+        for tls in (ServerTls(ca=path), ServerTls(cert=path, key=path)):
+            with pytest.raises(ConfigurationError, match=f"cannot read {path}: it is a device or a pipe"):
+                tls.context()
 
 
 # --- in the clear ------------------------------------------------------------------------------------------------
