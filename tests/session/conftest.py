@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -10,15 +10,12 @@ from ospbridge.session import absence, settling
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.session.drivers import Driver, driver
+from tests.session.servers import SETTLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ospbridge.osp.profile import Profile
-
-
-SETTLES: Final = 0.1
-"""Seconds that simulators of these tests need behind a restart, so that nobody waits for long."""
 
 
 @pytest.fixture(autouse=True)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 LARGEST: Final = 65_536
 LOOK_EVERY: Final = 0.02
 """Seconds between looks at whether it is to stop."""
+SETTLES: Final = 0.1
+"""Seconds that simulators of these tests need behind a restart, so that nobody waits for long."""
 
 
 class OneAtATime:

@@ -21,9 +21,8 @@ from ospbridge.session.absence import Absence
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.ipv6 import needs_ipv6
-from tests.session.conftest import SETTLES
 from tests.session.drivers import Driver
-from tests.session.servers import OneAtATime, bound, busy_for_a_while, content, leases
+from tests.session.servers import SETTLES, OneAtATime, bound, busy_for_a_while, content, leases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
