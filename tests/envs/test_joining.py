@@ -63,9 +63,9 @@ def test_an_argument_that_is_none_is_told_with_what_was_meant(made: Callable[...
         # gymnasium.make tells it in a new error of the same kind, whose hint is in the message.
         assert f"did you mean '{meant}" in str(caught.value)
     # Some, as TorchRL's GymEnv, only try, and see by Python's own error that it is not taken.
-    with pytest.raises(TypeError, match="unexpected keyword argument 'xyzzy'") as caught:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'xyzzy'") as refused:
         made(simulator="127.0.0.1:1", xyzzy=1)
-    assert re.search(r"\(it has .*scenario", str(caught.value))
+    assert re.search(r"\(it has .*scenario", str(refused.value))
 
 
 @pytest.mark.parametrize(
