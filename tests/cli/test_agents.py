@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-import json
 import math
 from typing import TYPE_CHECKING
 
 import pytest
-from click.testing import CliRunner
 
-from ospbridge.cli import main
 from ospbridge.interface import InterfaceValue
 from ospbridge.osp.world import WorldAgent
 from ospbridge.simulator.synthetic import SyntheticWorld
@@ -36,24 +33,6 @@ def test_agents_json_is_a_list_of_exactly_the_promised_keys(arena: Served) -> No
         {"id": 1, "name": "robot1", "type": "Agent", "available": True},
         {"id": 2, "name": "robot2", "type": "Agent", "available": True},
     ]
-
-
-def test_a_trace_that_finds_no_room_is_told_beside_the_output(arena: Served) -> None:
-    result = CliRunner().invoke(
-        main, ["agents", "--simulator", arena.address, "--trace", "/dev/full", "--json"]
-    )
-    assert result.exit_code == 0
-    assert json.loads(result.stdout)
-    assert "trace ended" in result.stderr
-
-
-@pytest.mark.parametrize(
-    "words", [["agents", "--timeout"], ["sim", "--drop"], ["config", "show", "--step-timeout"]], ids=" ".join
-)
-def test_nan_is_no_number_of_anything(words: list[str]) -> None:
-    result = CliRunner().invoke(main, [*words, "nan"])
-    assert result.exit_code == 2
-    assert f"Invalid value for '{words[-1]}': 'nan' is not a number in the range" in result.stderr
 
 
 def test_describe_json_is_exactly_as_promised(serve: Callable[[World], Served]) -> None:
@@ -104,10 +83,3 @@ def test_a_trace_holds_the_datagrams(arena: Served, tmp_path: Path) -> None:
     text = file.read_text()
     assert "INIT_COMMUNICATION" in text
     assert "GET_AGENT_OVERVIEW" in text
-
-
-def test_looking_leaves_no_connection_behind(arena: Served) -> None:
-    arena.run("agents")
-    arena.run("describe", "robot1")
-    arena.run("describe", "nobody", exit_code=2)
-    assert arena.simulator.machine.handlers == 0

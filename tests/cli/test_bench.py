@@ -8,9 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict
-from importlib import import_module
-from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
@@ -54,25 +51,6 @@ def test_json_has_sizes_and_figures_of_floors_and_subjects() -> None:
 
 
 @pytest.mark.loopback
-def test_what_a_scenario_adds_is_told_as_a_difference() -> None:
-    only = "direct environment, with scenario"
-    head, *lines = bench("step", "--steps", "20", "--runs", "1", "--only", only).stdout.splitlines()
-    assert head.startswith("WAY ")
-    assert head.endswith("us OVER direct environment")
-    assert lines[-1].startswith(only)
-    assert lines[-1].split()[-1][0] in "+-"
-
-
-@pytest.mark.loopback
-def test_agents_are_counted_once_and_ascending() -> None:
-    counts = ["--agents", "2", "--agents", "1", "--agents", "2"]
-    told = json.loads(bench("agents", *counts, *SMALL, "--json").stdout)
-    assert (told["measured"], told["agents"]) == ("agents", "1,2")
-    assert told["subjects"][-1]["name"] == "vector environment, 2 agents"
-    assert set(told["subjects"][-1]["ratios"]) == {*FLOORS, "one agent's", "vector of one's"}
-
-
-@pytest.mark.loopback
 def test_fleet_says_what_each_number_of_simulators_gains() -> None:
     head, *lines = bench("fleet", "--simulators", "1", "--simulators", "2", *SMALL).stdout.splitlines()
     assert head.endswith("x one simulator's")
@@ -94,20 +72,6 @@ def test_hub_says_what_the_daemon_does_and_can_be_drawn(tmp_path: Path) -> None:
     assert told["subjects"][0]["daemon_us"] is None
     assert ET.parse(picture).getroot().tag.endswith("svg")
     assert f"{picture}: " in result.stderr
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["agents", "--agents", "0"],
-        ["fleet", "--think", "-1"],
-        ["hub", "--steps", "9"],
-        ["hub", "--runs", "0"],
-    ],
-    ids=" ".join,
-)
-def test_what_cannot_be_measured_is_a_usage_error(words: list[str]) -> None:
-    assert "Invalid value for" in bench(*words, exit_code=2).stderr
 
 
 def test_a_subject_that_is_none_is_a_usage_error_that_lists_them() -> None:
@@ -178,33 +142,6 @@ def test_all_prints_what_was_measured_before_something_failed(
     monkeypatch.setattr(bench_all, "MEASUREMENTS", measurements)
     told = bench("all", "--runs", "2", "--json", exit_code=exit_code).stdout
     assert json.loads(told) == {"reports": [REPORT.as_object()]}
-
-
-def test_all_measures_what_each_subcommand_but_the_longest_measures_by_itself() -> None:
-    from ospbridge.bench.exercise import Exercise
-    from ospbridge.cli.bench import bench as group
-
-    assert set(bench_all.MEASUREMENTS) == set(group.commands) - {"all", "scale", "memory"}
-    for name, (module, *functions) in bench_all.MEASUREMENTS.items():
-        asked = {option.name: option.default for option in group.commands[name].params}
-        for function in functions:
-            parameters = signature(getattr(import_module(module), function)).parameters
-            usual = {each.name: each.default for each in parameters.values()}
-            exercise = usual.pop("exercise", None)
-            if isinstance(exercise, Exercise):
-                usual |= asdict(exercise)
-            # How often `all` measures is told by its own option.
-            assert {"runs", "told"} <= usual.keys()
-            usual |= dict.fromkeys(("runs", "told"))
-            compared = {key: value for key, value in usual.items() if value not in (None, ())}
-            assert {key: asked[key] for key in compared} == compared, name
-
-
-def test_all_measurements_draw_one_picture(two: None, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
-    picture = tmp_path / "all.png"
-    assert f"{picture}: 2 panels" in bench("all", "--runs", "2", "--plot", str(picture)).stderr
-    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from click.testing import CliRunner
 from ospbridge.cli import main
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.gym_world import GymWorld
-from ospbridge.task.shipped import shipped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,11 +32,6 @@ def written(tmp_path: Path, text: str) -> str:
     file = tmp_path / "mine.toml"
     file.write_text('name = "mine"\n' + text)
     return str(file)
-
-
-@pytest.mark.parametrize("name", shipped())
-def test_what_ships_has_no_mistakes(name: str) -> None:
-    assert check(name).stdout.endswith(f"{name}.toml: no mistakes\n")
 
 
 def test_every_mistake_has_a_line_and_the_exit_code_is_78(tmp_path: Path) -> None:
@@ -62,19 +56,6 @@ def test_json_has_exactly_the_promised_keys(tmp_path: Path) -> None:
         "agents": [],
         "unchecked": [],
     }
-
-
-def test_a_directory_is_told_from_a_file_that_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in ("here", "cartpole"):
-        (tmp_path / name).mkdir()
-    for path in (str(tmp_path / "here"), "here"):
-        result = CliRunner().invoke(main, ["check", path])
-        assert result.exit_code == 78
-        assert result.stderr == f"Error: {path} is a directory\nHint: name a TOML file\n"
-    assert CliRunner().invoke(main, ["check", "cartpole"]).exit_code == 0
 
 
 @pytest.mark.loopback

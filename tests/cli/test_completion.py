@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import shutil
 import subprocess
@@ -63,18 +62,6 @@ def test_scenarios_are_completed_by_name_and_files_are_left_to_the_shell(shell: 
     assert [kind for kind, _ in offered(shell, "trace", "show", "x")] == ["file"]
 
 
-@pytest.mark.parametrize("shell", SHELLS)
-def test_the_shell_itself_takes_the_script(tmp_path: Path, shell: str) -> None:
-    assert "_OSPBRIDGE_COMPLETE" in script(shell)
-    program = shutil.which(shell)
-    if program is None:
-        pytest.skip(f"{shell} is not installed")
-    file = tmp_path / "script"
-    file.write_text(script(shell))
-    done = subprocess.run([program, "-n", str(file)], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 def test_bash_completes_with_the_script_without_importing_any_command(tmp_path: Path) -> None:
     file = tmp_path / "script"
@@ -97,7 +84,3 @@ def test_bash_completes_with_the_script_without_importing_any_command(tmp_path: 
         ["bash", "--norc", "-c", commands], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.stdout.splitlines()[1:] == ["connect", "cartpole"], done.stderr
-
-
-def test_the_page_names_every_shell() -> None:
-    assert set(re.findall(r"ospbridge completion (\w+)", PAGE)) == set(SHELLS)

@@ -11,12 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from ospbridge.cli import main
-from ospbridge.cli.configured import configuration
-from ospbridge.cli.connect import connect
-from ospbridge.cli.joining import settings_from
 from ospbridge.cli.server_options import LONGEST
-from ospbridge.cli.upstream import LEARNING, upstream_from, upstream_options
-from ospbridge.errors import ConfigurationError
+from ospbridge.cli.upstream import upstream_from, upstream_options
 from ospbridge.observe.runtime import default_hub
 from ospbridge.rllink.framing import LARGEST_BODY, LARGEST_TAKEN
 
@@ -56,18 +52,6 @@ def run(*arguments: str, code: int = 0, variables: dict[str, str] | None = None)
 
 def show(*arguments: str, **variables: str) -> Any:
     return tomllib.loads(run("config", "show", *arguments, variables=variables).stdout)
-
-
-class Asked(dict[str, Any]):
-    """What was said, which remembers what was asked for."""
-
-    def __init__(self, said: dict[str, Any]) -> None:
-        super().__init__(said)
-        self.names: set[str] = set()
-
-    def __getitem__(self, name: str) -> Any:
-        self.names.add(name)
-        return super().__getitem__(name)
 
 
 @pytest.fixture
@@ -121,28 +105,11 @@ def test_origins_are_told_if_asked_for(two: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "flags, code, why",
-    [
-        (["--simulator", "127.0.0.1:1"], 2, "--simulator is for one simulator"),
-        (["--rllink", "127.0.0.1:5"], 2, "--rllink is for one rllink"),
-        (["--rllink-greedy"], 78, "rllink[1]: --rllink-greedy means nothing in the mode observe"),
-    ],
-)
-def test_flags_for_one_do_not_go_with_a_file_of_several(
-    flags: list[str], code: int, why: str, two: str
-) -> None:
-    assert why in run("config", "show", "--config", two, *flags, code=code).stderr
-
-
-@pytest.mark.parametrize(
     "before, after, why",
     [
-        ("step_timeout", "step_timout", "line 7: simulator[1].step_timout: unknown key (did you mean 'step_timeout'"),
         ("45455", "what", "line 6: simulator[1].address: '127.0.0.1:what' is not a simulator's address"),
         ('"10M"', '"10 apples"', "line 17: rllink[1].spool_limit: "),
-        ('["left"]', '["lft"]', "line 12: rllink[0].simulators[0]: no simulator 'lft' (did you mean 'left'?)"),
         ('"left"\n', '"a/b"\n', "line 2: simulator[0].name: 'a/b' is no name"),
-        ("45455", "45454", "simulator[1]: address is '127.0.0.1:45454', which another [[simulator]] has already"),
         ('"cartpole"', '"cartpol"', "line 3: simulator[0].scenario: no scenario is called 'cartpol' (did you mean"),
         ('mode = "observe"', "env_steps = 5", "rllink[1]: --rllink-spool-limit means nothing in the mode drive"),
         ('address = "127.0.0.1:5556"', "", "rllink[0]: has no address"),
@@ -175,34 +142,6 @@ def test_several_mistakes_of_a_file_stand_on_a_line_each(tmp_path: Path) -> None
     assert hint.startswith("Hint: ")
 
 
-def test_what_is_said_of_the_daemon_itself_is_shown_with_its_origin(tmp_path: Path) -> None:
-    file = tmp_path / "osp.toml"
-    file.write_text('[daemon]\nlog_json = true\nlog_level = "debug"\n')
-    result = run("config", "show", "--config", str(file), "--log-level", "error", "--origin")
-    head, *values = result.stdout.splitlines()[:3]
-    assert head == "[daemon]"
-    assert sorted(values) == [f"log_json = true  # {file}:2", 'log_level = "error"  # --log-level']
-    assert show("--config", str(file))["daemon"] == {"log_json": True, "log_level": "debug"}
-
-
-@pytest.mark.parametrize(
-    "said, told",
-    [
-        ('dashboard = "0.0.0.0:8464"', "no token is asked for"),
-        ('dashboard = "no-such-host.invalid:8464"', "does not resolve"),
-        ('dashboard = "8464"\ndashboard_host = ["http://proxy/x"]', "is no name of a host"),
-    ],
-)
-def test_a_dashboard_that_could_not_be_opened_is_told_with_its_table(
-    said: str, told: str, tmp_path: Path
-) -> None:
-    file = tmp_path / "osp.toml"
-    file.write_text(f"[daemon]\n{said}\n")
-    result = run("config", "show", "--config", str(file), code=78)
-    assert f"{file}:1: daemon: " in result.stderr
-    assert told in result.stderr
-
-
 @pytest.mark.parametrize("said", ["9464:", ":1", "a:b"])
 def test_what_is_no_address_to_listen_at_is_told(said: str, tmp_path: Path) -> None:
     file = tmp_path / "osp.toml"
@@ -210,14 +149,6 @@ def test_what_is_no_address_to_listen_at_is_told(said: str, tmp_path: Path) -> N
     assert "daemon.metrics" in run("config", "show", "--config", str(file), code=78).stderr
     assert "no address to listen at" in run("connect", "--metrics", said, code=2).stderr
     assert f"{said!r} is no address to listen at" in run("connect", "--listen", said, code=78).stderr
-
-
-def test_all_that_may_be_said_of_a_simulator_is_heeded() -> None:
-    with connect.make_context("connect", []) as context:
-        (simulator,) = configuration(context, None).simulators
-    asked = Asked({name: value.value for name, value in simulator.values.items()})
-    settings_from(asked)
-    assert asked.names == set(asked)
 
 
 TLS = """[[simulator]]
@@ -298,23 +229,11 @@ def test_what_no_server_tells_can_be_said() -> None:
     assert (upstream.normalize_actions, upstream.clip_actions) == (False, True)
 
 
-def test_an_activation_that_there_is_not_is_told_with_those_that_there_are() -> None:
-    with pytest.raises(ConfigurationError, match="sin") as caught:
-        said("--rllink-head-activation", "sin")
-    assert "relu" in f"{caught.value.message} {caught.value.hint}"
-
-
 def test_messages_of_a_server_are_as_large_as_is_said_and_no_larger_than_can_be_announced() -> None:
     assert said().largest_message == LARGEST_TAKEN
     assert said("--rllink-largest-message", "99999999").largest_message == LARGEST_BODY == LONGEST
     with pytest.raises(AssertionError, match="99,999,999 bytes that a message can have"):
         said("--rllink-largest-message", "1G")
-
-
-def test_a_server_may_learn_for_longer_than_the_world_is_held() -> None:
-    upstream = said("--rllink-timeout", "2")
-    assert upstream.hold == 2.0
-    assert upstream.limits.state == 2.0 + LEARNING
 
 
 def test_what_is_said_of_a_server_needs_one() -> None:

@@ -143,14 +143,6 @@ def test_what_cannot_work_ends_the_daemon_before_it_begins(options: tuple[str, .
     assert (code, told in errors) == (78, True)
 
 
-def test_an_address_in_use_is_told_with_what_to_do() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        code, errors = refused("connect", "--dashboard", f"127.0.0.1:{taken.getsockname()[1]}")
-    assert code == 78
-    assert "cannot listen" in errors
-    assert "port 0" in errors
-
-
 def test_what_is_said_of_a_dashboard_that_nobody_asked_for_is_told(tmp_path: Path) -> None:
     file = tmp_path / "bridge.toml"
     file.write_text('[daemon]\ndashboard_host = ["lab.example"]\n')

@@ -118,14 +118,6 @@ def test_a_variable_that_sets_nothing_is_advised_about(monkeypatch: pytest.Monke
     assert "OSPBRIDGE_CONNECT_RECORD" in found["fix"]
 
 
-def test_mistakes_of_a_configuration_are_a_problem(tmp_path: Path) -> None:
-    file = tmp_path / "connect.toml"
-    file.write_text('[[simulator]]\ncolour = "red"\n')
-    found = checks("--config", str(file), exit_code=1)["configuration"]
-    assert "line 2" in found["detail"]
-    assert "colour" in found["detail"]
-
-
 def test_a_dependency_that_cannot_be_imported_is_told_instead_of_a_traceback(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -134,14 +126,3 @@ def test_a_dependency_that_cannot_be_imported_is_told_instead_of_a_traceback(
     found = checks(exit_code=1)
     assert "cannot be imported" in found["import"]["detail"]
     assert "installation" in found
-
-
-def test_a_variable_that_connect_could_not_read_is_a_problem_among_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OSPBRIDGE_CONNECT_WAIT", "abc")
-    file = tmp_path / "connect.toml"
-    file.write_text("")
-    found = checks("--config", str(file), exit_code=1)["configuration"]
-    assert found["state"] == "problem"
-    assert "OSPBRIDGE_CONNECT_WAIT says: 'abc' is not a number" in found["detail"]

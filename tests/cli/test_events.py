@@ -6,16 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ospbridge.osp.codes import Code
-from ospbridge.osp.server.commands import COMMANDS
-from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.synthetic import MARK_EVERY, SyntheticWorld
 from tests.cli.programs import started
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ospbridge.osp.server.handler import Handler
     from ospbridge.osp.world import World
     from tests.cli.conftest import Served
 
@@ -47,21 +43,6 @@ def test_steps_whose_events_are_cut_off_are_told(serve: Callable[[World], Served
     assert f"the events of 2 of {2 * MARK_EVERY} steps are lost" in result.stderr
 
 
-def test_a_server_that_steps_only_after_a_reset_is_told_of_the_option(
-    marks: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    step = COMMANDS[Code.NEXT_SIMULATION_STEP]
-
-    def refused(handler: Handler, data: bytes) -> None:
-        if handler.machine.resets:
-            step(handler, data)
-
-    monkeypatch.setitem(COMMANDS, Code.NEXT_SIMULATION_STEP, refused)
-    command = ["events", "watch", MARK, "--yes", "--steps", "10", "--step-timeout", "0.3"]
-    assert "add --reset" in marks.run(*command, exit_code=75).stderr
-    assert marks.run(*command, "--reset").stdout.split() == ["10", MARK]
-
-
 def test_watching_a_server_that_events_endanger_needs_a_yes(marks: Served, profile: str) -> None:
     if profile == "document":
         assert not marks.run("events", "watch", MARK, "--steps", "1").stdout
@@ -77,15 +58,6 @@ def test_such_a_server_is_left_without_a_goodbye(marks: Served, profile: str) ->
     marks.assert_all_free()
     assert marks.simulator.machine.handlers == (1 if profile == "nerd" else 0)
     assert not [kind for kind in marks.simulator.machine.problems if kind.startswith("END")]
-
-
-def test_a_client_that_holds_up_the_steps_is_named(marks: Served) -> None:
-    with BlockingSession.connect(marks.address) as other:
-        other.register("agent1")
-        result = marks.run("events", "watch", MARK, "--yes", "--step-timeout", "0.5", exit_code=75)
-        assert "other clients control agent1" in result.stderr
-        assert "did not complete within 0.5 s" in result.stderr
-    marks.assert_all_free()
 
 
 @pytest.mark.parametrize("profile, number", [("document", signal.SIGINT), ("nerd", signal.SIGTERM)])

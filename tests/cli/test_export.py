@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
-import gymnasium
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
@@ -14,9 +12,6 @@ from click.testing import CliRunner, Result
 import ospbridge
 from ospbridge.cli import main
 from ospbridge.record.reading import read_recording, recorded_files
-from ospbridge.simulator.gym_world import GymWorld
-from ospbridge.simulator.udp import UdpSimulator
-from tests.envs.daemons import connected
 from tests.record.episodes import feedback, play, recorder_into, whose
 
 if TYPE_CHECKING:
@@ -89,35 +84,6 @@ def test_the_dataset_loads_and_its_episodes_are_those_of_the_recording(
     assert dataset.observation_space.shape == (3,)
 
 
-@pytest.mark.loopback
-def test_what_a_daemon_recorded_is_exported_too(
-    tmp_path: Path, runtime_directory: Path, datasets: Path
-) -> None:
-    hub = runtime_directory / "hub"
-    with (
-        UdpSimulator(GymWorld(["CartPole-v1"]), port=0) as simulator,
-        connected(
-            simulator.address, hub, "--scenario", "cartpole", "--record", str(tmp_path / "r")
-        ) as daemon,
-    ):
-        env = gymnasium.make("ospbridge/Agent-v0", bridge=f"unix:{hub}")
-        for seed in range(1, 4):
-            env.reset(seed=seed)
-            ended = False
-            while not ended:
-                _, _, ended, _, _ = env.step(np.int64(seed % 2))
-        env.reset(seed=4)
-        env.step(np.int64(1))
-        env.close()
-        daemon.terminate()
-        daemon.wait(10)
-    assert len(list(read_recording(tmp_path / "r"))) == 4
-    result = run(tmp_path / "r", "--minari", "cart/daemon-v0")
-    assert result.exit_code == 0, result.output
-    dataset = assert_equal("cart/daemon-v0", tmp_path / "r")
-    assert dataset.action_space.n == 2
-
-
 def test_agents_that_differ_need_datasets_of_their_own(tmp_path: Path, datasets: Path) -> None:
     for agent, outputs in (("cart", 3), ("arm", 5)):
         recorder = recorder_into(tmp_path / "r", whose(agent, outputs=outputs))
@@ -154,14 +120,10 @@ def test_a_damaged_file_is_told_and_no_half_dataset_stays(recording: Path, datas
     assert not (datasets / "cart-v0").exists()
 
 
-def test_without_minari_the_error_says_how_to_get_it(recording: Path) -> None:
-    code = (
-        "import sys; sys.modules['minari'] = None\n"
-        "from ospbridge.cli import main\n"
-        f"main(['export', {str(recording)!r}, '--minari', 'cart-v0'])\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 78
+def test_without_minari_the_error_says_how_to_get_it(
+    recording: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "minari", None)
+    done = run(recording, "--minari", "cart-v0")
+    assert done.exit_code == 78
     assert "pip install 'ospbridge[minari]'" in done.stderr

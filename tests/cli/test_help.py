@@ -14,7 +14,6 @@ from click.testing import CliRunner
 
 from docs.generation.commands import walk
 from ospbridge.cli import COMMANDS, main
-from ospbridge.osp.profile import PROFILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,15 +45,6 @@ def _commands() -> Iterator[tuple[str, click.Command]]:
             waiting += [(f"{path} {name}", sub) for name, sub in command.commands.items()]
 
 
-def test_the_table_of_commands_repeats_their_own_short_help() -> None:
-    context = click.Context(main, info_name="ospbridge")
-    for name, place in COMMANDS.items():
-        command = main.get_command(context, name)
-        assert command is not None
-        assert command.name == name
-        assert command.get_short_help_str(limit=200) == place.short_help
-
-
 def test_every_command_has_help() -> None:
     for path, command in _commands():
         assert command.help, path
@@ -68,19 +58,6 @@ def test_every_option_has_help() -> None:
         for parameter in command.params:
             if isinstance(parameter, click.Option):
                 assert parameter.help, f"{path} {parameter.opts[0]}"
-
-
-def test_every_kind_of_server_can_be_chosen_wherever_one_can() -> None:
-    # Help may not take the time to look.
-    chosen = [
-        option.type.choices
-        for _, command in _commands()
-        for option in command.params
-        if option.name == "profile" and isinstance(option.type, click.Choice)
-    ]
-    assert len(chosen) > 5
-    for choices in chosen:
-        assert [name for name in choices if name != "auto"] == list(PROFILES)
 
 
 def options_of(path: str) -> set[str]:
@@ -118,16 +95,6 @@ def test_no_simulator_there_is_exit_code_69_and_two_lines() -> None:
         assert hint.startswith("Hint: start the simulator")
 
 
-@pytest.mark.loopback
-def test_a_silent_port_is_given_up_after_the_timeout() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
-        silent.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{silent.getsockname()[1]}"
-        result = CliRunner().invoke(main, ["agents", "--simulator", address, "--timeout", "0.4"])
-    assert result.exit_code == 69
-    assert address in result.stderr
-
-
 @pytest.mark.parametrize("address", ["127.0.0.1:what", ":45454", "127.0.0.1:70000", "127.0.0.1:0", ""])
 def test_an_address_that_is_none_is_a_usage_error(address: str) -> None:
     for args in TALK_TO_A_SIMULATOR:
@@ -135,12 +102,6 @@ def test_an_address_that_is_none_is_a_usage_error(address: str) -> None:
         assert result.exit_code == 2
         assert "is not a simulator's address" in result.stderr
         assert "write HOST:PORT" in result.stderr
-
-
-def test_a_host_that_does_not_resolve_is_a_bad_setting() -> None:
-    result = CliRunner().invoke(main, ["agents", "--simulator", "no-such-host.invalid"])
-    assert result.exit_code == 78
-    assert "does not resolve" in result.stderr
 
 
 def test_a_misspelt_option_is_answered_with_the_right_one() -> None:
@@ -218,13 +179,6 @@ def test_help_imports_neither_numpy_nor_trio_nor_gymnasium() -> None:
 def shown(*command: str, columns: str = "80", **variables: str) -> str:
     environment = {**os.environ, "COLUMNS": columns, **variables}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-
-
-def test_the_list_of_commands_is_shown_as_click_would_show_it() -> None:
-    click_itself = "from ospbridge.cli import main; main(['--help'], prog_name='python -m ospbridge')"
-    by_click = shown(sys.executable, "-c", click_itself)
-    assert shown(sys.executable, "-m", "ospbridge", "-h") == by_click
-    assert by_click.startswith("Usage: python -m ospbridge [OPTIONS] COMMAND [ARGS]...\n")
 
 
 def test_the_list_of_commands_is_shown_without_click() -> None:

@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import resource
 import subprocess
 import sys
-from typing import TYPE_CHECKING
-
-from ospbridge.cli.descriptors import allow_many
-
-if TYPE_CHECKING:
-    import pytest
 
 TOLD = """
 import gc, resource
@@ -43,16 +34,3 @@ def test_a_daemon_has_all_descriptors_and_both_look_seldom_for_garbage_and_never
     for _, after, frozen in rows:
         assert after >= 10_000
         assert frozen > 10_000
-
-
-def test_where_a_service_manager_forbids_to_ask_it_goes_on_with_what_it_has(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def forbidden(_: int) -> tuple[int, int]:
-        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
-
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    monkeypatch.setattr(resource, "getrlimit", forbidden)
-    allow_many()
-    monkeypatch.undo()
-    assert resource.getrlimit(resource.RLIMIT_NOFILE) == before

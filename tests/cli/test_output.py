@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 import re
 import sys
 
@@ -12,10 +11,7 @@ from ospbridge.cli import CommandPlace, LazyGroup
 from ospbridge.cli.output import (
     Column,
     plain_lines,
-    print_json,
-    print_json_line,
     print_table,
-    short_float,
 )
 from ospbridge.errors import UsageError
 
@@ -53,24 +49,3 @@ def test_a_narrow_terminal_loses_no_column_and_no_digit(
     words = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out).split()
     for word in ("AGENT", "robot1", "0,234,567", "5,234,567"):
         assert word in words
-
-
-def test_json_ends_with_a_line_end(capsys: pytest.CaptureFixture[str]) -> None:
-    print_json([{"a": 1}])
-    print_json_line({"b": "x"})
-    assert capsys.readouterr().out == '[{"a":1}]\n{"b":"x"}\n'
-
-
-@pytest.mark.parametrize(
-    "value, shown",
-    [
-        (0.10000000149011612, "0.1"),
-        (1.0, "1"),
-        (-1e20, "-1e+20"),
-        (3.4028234663852886e38, "3.4028235e+38"),
-        (math.inf, "inf"),
-        (math.nan, "nan"),
-    ],
-)
-def test_ranges_are_shown_with_as_few_digits_as_float32_needs(value: float, shown: str) -> None:
-    assert short_float(value) == shown

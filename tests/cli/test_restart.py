@@ -1,9 +1,5 @@
 from __future__ import annotations
 
-import json
-import os
-import socket
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -69,36 +65,3 @@ def test_a_server_that_waits_for_a_dead_client_of_ours_alone_is_restarted_too(
         assert ("freed: robot1" if agents else "all agents were free before") in result.stdout
         Served(server).assert_all_free()
         assert leases() == []
-
-
-def test_where_others_can_join_the_dead_are_disconnected_with_them_and_nothing_is_said_for_them(
-    arena: Served,
-) -> None:
-    died(arena.simulator, "robot1")
-    told = len(leases())
-    assert "freed: robot1" in arena.run("restart-communication", "--yes").stdout
-    assert told == len(leases()) == 1
-
-
-def test_a_lease_that_nobody_hears_is_named_with_its_process_and_its_age() -> None:
-    with lone(DOCUMENT) as server, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
-        died(server, "robot1")
-        silent.bind(("127.0.0.1", 0))
-        (file,) = leases()
-        told = json.loads(file.read_text())
-        file.write_text(json.dumps(told | {"handler_port": silent.getsockname()[1], "pid": 4711}))
-        os.utime(file, (time.time() - 300, time.time() - 300))
-        result = Served(server).run("restart-communication", "--yes", "--timeout", "0.5", exit_code=69)
-    assert "process 4711 with robot1 that ended without a goodbye (lease of 5 min ago)" in result.stderr
-    assert "restart the simulator" in result.stderr
-
-
-def test_who_only_looks_at_a_locked_server_is_told_what_frees_it_and_that_does() -> None:
-    with lone(DOCUMENT) as server:
-        died(server)
-        result = Served(server).run("agents", "--timeout", "0.4", exit_code=69)
-        assert "a session of this process that ended without a goodbye (lease of" in result.stderr
-        assert "`ospbridge restart-communication` says goodbye in its name" in result.stderr
-        assert len(leases()) == 1
-        Served(server).run("restart-communication", "--yes")
-        assert "robot1" in Served(server).run("agents").stdout

@@ -16,7 +16,6 @@ from ospbridge.cli import main
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.sink.policy_file import PolicyFile
 from ospbridge.sink.serving import Sink
-from tests.daemon.certificates import Authority
 from tests.in_threads import in_thread
 from tests.policy.weights import module_weights
 
@@ -116,16 +115,6 @@ def pickled() -> bytes:
     assert isinstance(message, SetConfig)
     assert message.pickled is not None
     return message.pickled
-
-
-def test_a_server_behind_tls_is_reached_with_the_files_that_connect_takes(
-    policy: PolicyFile, tmp_path: Path
-) -> None:
-    authority = Authority(tmp_path)
-    client = authority.issue("client")
-    with served(Sink(None, policy, env_steps=100), authority.issue("server").context(server=True)) as address:
-        options = ["--tls-ca", client.ca, "--tls-cert", client.cert, "--tls-key", client.key]
-        assert "with TLS" in run(f"tls://{address}", *map(str, options)).stdout
 
 
 def test_where_nobody_listens_the_exit_code_is_69_and_the_hint_says_what_to_start() -> None:

@@ -164,24 +164,6 @@ def test_a_service_that_does_not_start_is_told_with_where_to_look(manager: Manag
     assert "journalctl --user --unit ospbridge.service" in told
 
 
-def test_a_system_service_makes_its_group_before_its_configuration(
-    manager: Manager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(installing, "needed_places", list)
-    monkeypatch.setattr(scope.Scope, "hidden", ())
-    for place in ("units", "sysusers", "configuration"):
-        monkeypatch.setattr(scope.Scope, place, tmp_path / place)
-    lines = run("install", "--dry-run").stdout.splitlines()
-    assert [line for line in lines if line and not line.startswith(" ")] == [
-        f"write   {tmp_path}/units/ospbridge.service",
-        f"write   {tmp_path}/sysusers",
-        f"run     systemd-sysusers {tmp_path}/sysusers",
-        f"write   {tmp_path}/configuration/ospbridge.toml",
-        "run     systemctl daemon-reload",
-        "run     systemctl enable ospbridge.service",
-    ]
-
-
 @pytest.mark.parametrize("place", ["/home/me/venv/bin/python", "/root/.pyenv/bin/python", "/tmp/venv"])
 def test_a_program_that_the_system_service_could_not_see_is_refused(
     place: str, monkeypatch: pytest.MonkeyPatch

@@ -5,17 +5,14 @@ import subprocess
 import sys
 import time
 import weakref
-from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-import trio
 
-from ospbridge.cli.stopping import deferred, heeded, run_until_asked, stoppable, uninterrupted
+from ospbridge.cli.stopping import deferred, heeded, stoppable, uninterrupted
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -56,12 +53,6 @@ def test_a_stop_within_a_callback_is_raised_behind_it(number: signal.Signals) ->
         lose_and_work(number)
 
 
-def test_a_stop_within_a_callback_is_raised_where_ctrl_c_is_ignored() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with pytest.raises(KeyboardInterrupt), heeded(), stoppable():
-        lose_and_work(signal.SIGTERM)
-
-
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_stop_is_deferred_until_a_block_is_done(number: signal.Signals) -> None:
     done = []
@@ -80,16 +71,6 @@ def test_a_stop_is_deferred_until_a_block_is_done(number: signal.Signals) -> Non
 def test_nothing_interrupts_a_goodbye(number: signal.Signals) -> None:
     with stoppable(), uninterrupted():
         signal.raise_signal(number)
-
-
-@pytest.mark.parametrize("number", NUMBERS)
-def test_the_handlers_are_put_back(number: signal.Signals) -> None:
-    before = signal.getsignal(number)
-    with heeded(), stoppable(), deferred():
-        pass
-    with uninterrupted():
-        pass
-    assert signal.getsignal(number) is before
 
 
 def test_ctrl_c_while_the_program_starts_ends_with_the_exit_code_of_any_stop(tmp_path: Path) -> None:
@@ -136,40 +117,3 @@ ospbridge.__main__.run()
 
 
 # --- programs that wait to be asked --------------------------------------------------------------------------------
-
-
-@contextmanager
-def asked_around(heard: list[str], *numbers: int) -> Iterator[AsyncIterator[int]]:
-    """trio's own, and the same signal in the instants before it listens and behind that."""
-    (number,) = numbers
-    signal.raise_signal(number)
-    heard.append("before")
-    with LISTEN(number) as signals:
-        yield signals
-    signal.raise_signal(number)
-    heard.append("behind")
-
-
-LISTEN = trio.open_signal_receiver
-
-
-@pytest.mark.parametrize("number", NUMBERS)
-def test_a_program_that_waits_to_be_asked_hears_it_whenever_it_comes_and_ends_once(
-    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    heard: list[str] = []
-    monkeypatch.setattr(trio, "open_signal_receiver", partial(asked_around, heard))
-    before = signal.getsignal(number)
-
-    async def main(signals: AsyncIterator[int]) -> None:
-        with trio.fail_after(10):
-            heard.append(signal.Signals(await anext(signals)).name)
-
-    try:
-        run_until_asked(main, number)
-        assert signal.getsignal(number) is signal.SIG_IGN
-        signal.raise_signal(number)
-    finally:
-        signal.signal(number, before)
-    assert heard == ["before", number.name, "behind"]
-    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & {number}

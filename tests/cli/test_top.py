@@ -92,17 +92,6 @@ def test_everything_of_a_daemon_is_shown() -> None:
     ]  # fmt: skip
 
 
-def test_a_daemon_that_went_away_is_told_and_its_last_state_stays() -> None:
-    screen = Screen(plain=True)
-    screen.look("unix:/hub", STATUS, 0.0)
-    screen.lost("unix:/hub", "the daemon hung up")
-    text = screen.text()
-    assert "127.0.0.1:45454  the daemon hung up" in text
-    assert "walker" in text
-    screen.look("unix:/hub", later(connection="waiting for the simulator", ready=False), 1.0)
-    assert "waiting for the simulator" in screen.text()
-
-
 @pytest.mark.loopback
 def test_it_goes_on_while_the_daemon_is_away_and_ends_with_ctrl_c(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()

@@ -128,18 +128,6 @@ def test_a_malformed_trace_exits_78_after_what_could_be_read(trace_file: Path) -
     assert "Hint: a trace is what --trace FILE writes" in result.output
 
 
-def test_a_slow_answer_has_a_red_delta_and_a_slow_client_has_none(
-    trace_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    for slow, red in (("40", 1), ("60", 0)):
-        output = (
-            CliRunner().invoke(main, ["trace", "show", str(trace_file), "--slow", slow], color=True).output
-        )
-        assert output.count("\x1b[31m\x1b[1m") == red
-        assert ("\x1b[31m\x1b[1m   +51.500" in output) is bool(red)
-
-
 def test_a_summary_says_how_long_requests_took() -> None:
     lines = run(RECORDING, "--summary").output.splitlines()
     assert lines[0] == "133 datagrams in 2.867 s; times in ms, slow from 40"

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import stat
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +12,6 @@ from click.testing import CliRunner, Result
 
 from ospbridge.cli import main
 from ospbridge.observe.trace import Direction, TraceRecord, read_trace
-from tests.cli.programs import WITHIN, until
-from tests.full_disk import full_disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,33 +99,3 @@ def test_a_damaged_trace_leaves_no_half_of_a_file(tmp_path: Path) -> None:
     assert result.exit_code == 78
     assert f"{source}:{len(RECORDS) + 1}: expected a record of a trace" in result.stderr
     assert list(tmp_path.iterdir()) == [source]
-
-
-def test_a_disk_that_is_full_at_the_end_leaves_the_file_that_was_there(tmp_path: Path) -> None:
-    target = tmp_path / "part.jsonl"
-    target.write_text("mine")
-    # Little enough to be written at the end only.
-    with full_disk():
-        result = run(RECORDING, "-o", target, "--force", "--client", "O")
-    assert result.exit_code == 78
-    assert "File too large" in result.stderr
-    assert target.read_text() == "mine"
-    assert list(tmp_path.iterdir()) == [target]
-
-
-def test_a_filter_that_is_told_to_end_leaves_no_part_of_a_file(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    words = ["trace", "filter", str(pipe), "-o", str(tmp_path / "out.jsonl")]
-    process = subprocess.Popen([sys.executable, "-m", "ospbridge", *words], stderr=subprocess.PIPE)
-    try:
-        # It has begun to write once it reads.
-        with pipe.open("wb", buffering=0) as writer:
-            writer.write(RECORDING.read_bytes()[:1000])
-            until(lambda: list(tmp_path.glob(".out*")))
-            process.terminate()
-            assert process.wait(WITHIN) == 130
-    finally:
-        process.kill()
-        process.communicate()
-    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,13 +81,3 @@ def test_a_part_without_the_beginning_is_refused_with_the_file(tmp_path: Path) -
     assert result.exit_code == 78
     assert f"Error: {trace}: nothing to replay" in result.stderr
     assert "Hint: a trace to replay holds the beginning" in result.stderr
-
-
-@pytest.mark.parametrize("content", [b"\x89PNG", b"", b"[]\n", json.dumps({"t": 1.0}).encode()])
-def test_what_is_no_trace_is_refused(tmp_path: Path, content: bytes) -> None:
-    file = tmp_path / "file"
-    file.write_bytes(content)
-    result = CliRunner().invoke(main, ["trace", "replay", str(file), "--port", "0"])
-    assert result.exit_code == 78
-    assert str(file) in result.stderr
-    assert "Hint: " in result.stderr

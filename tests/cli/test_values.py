@@ -25,12 +25,6 @@ def test_all_values_are_listed(arena: Served) -> None:
     assert len(lines) == len(entries) + 1
 
 
-def test_an_expression_narrows_the_list(arena: Served) -> None:
-    names = [entry["name"] for entry in arena.json("values", "list", "/Sim/Arena/.*")]
-    assert len(names) == 4
-    assert SIZE in names
-
-
 def test_an_expression_that_fits_nothing_is_an_error_with_a_way_out(arena: Served, profile: str) -> None:
     result = arena.run("values", "list", "Aren", exit_code=0 if profile == "document" else 2)
     if profile == "nerd":
@@ -68,15 +62,6 @@ def test_text_that_is_no_such_value_is_refused(arena: Served) -> None:
     result = arena.run("values", "set", SIZE, "large", exit_code=2)
     assert "could not parse 'large'" in result.stderr
     assert arena.json("values", "get", SIZE)["value"] == "4"
-
-
-def test_watch_prints_each_value_once_while_nothing_changes(arena: Served) -> None:
-    lines = arena.json_lines("values", "watch", SIZE, SEED, "--interval", "0", "--count", "5")
-    assert [(line["name"], line["type"] != "", line["value"]) for line in lines] == [
-        (SIZE, True, "4"),
-        (SEED, True, "0"),
-    ]
-    assert all(set(line) == {"elapsed", "name", "type", "value"} for line in lines)
 
 
 @pytest.mark.parametrize("profile, number", [("document", signal.SIGTERM), ("nerd", signal.SIGINT)])

@@ -37,29 +37,6 @@ def values(entry: Entry) -> dict[str, object]:
     return {name: value.value for name, value in entry.values.items()}
 
 
-def test_what_nobody_says_is_the_default() -> None:
-    (entry,) = effective(SECTION, None, DEFAULTS, at_least=1)
-    assert values(entry) == {"name": None, "address": "here", "quorum": 1, "agents": ()}
-    assert not any(entry.said(name) for name in entry.values)
-    assert entry.where == ""
-
-
-def test_the_file_comes_before_defaults() -> None:
-    first, second = effective(SECTION, TWO, DEFAULTS)
-    assert values(first) == {"name": "a", "address": "here", "quorum": 2, "agents": ()}
-    assert values(second) == {"name": "b", "address": "there", "quorum": 1, "agents": ()}
-    assert first.values["quorum"].origin == "osp.toml:3"
-    assert second.values["quorum"].origin == "default"
-    assert second.where == "osp.toml:4: simulator[1]"
-
-
-def test_flags_come_before_the_file_and_count_for_all() -> None:
-    flags = DEFAULTS | {"quorum": Value(7, 7, "--quorum")}
-    entries = effective(SECTION, TWO, flags)
-    assert [entry["quorum"] for entry in entries] == [7, 7]
-    assert {entry.values["quorum"].origin for entry in entries} == {"--quorum"}
-
-
 def test_a_flag_that_names_what_one_can_have_is_refused_for_several() -> None:
     flags = DEFAULTS | {"address": Value("x", "x", "--simulator")}
     with pytest.raises(UsageError, match=r"--simulator is for one simulator, and osp.toml has 2") as caught:
@@ -83,17 +60,6 @@ def test_what_only_one_can_have_is_refused_for_a_second(text: str, told: str) ->
     assert "osp.toml:1: simulator[0]" in caught.value.hint
 
 
-@pytest.mark.parametrize("kind", [ConfigurationError, UsageError])
-def test_what_does_not_fit_together_is_told_with_its_place(kind: type[ConfigurationError]) -> None:
-    _, second = effective(SECTION, TWO, DEFAULTS)
-    with (
-        pytest.raises(ConfigurationError, match=r"osp.toml:4: simulator\[1\]: no such thing") as caught,
-        second.blamed(),
-    ):
-        raise kind("no such thing", hint="look again")
-    assert caught.value.hint == "look again"
-
-
 def test_what_is_shown_is_a_file_that_says_the_same() -> None:
     odd = 'é "quoted" \\ tab\t del\x7f \U0001f916'
     flags = DEFAULTS | {"agents": Value((odd, "b"), [odd, "b"], "--agent")}
@@ -103,15 +69,3 @@ def test_what_is_shown_is_a_file_that_says_the_same() -> None:
     assert [values(entry) for entry in again] == [values(entry) for entry in entries]
     assert tomllib.loads(text)["simulator"][0]["agents"] == [odd, "b"]
     assert shown(again, origins=False) == text
-
-
-def test_origins_stand_behind_the_values() -> None:
-    flags = DEFAULTS | {"quorum": Value(7, 7, "--quorum")}
-    lines = shown(effective(SECTION, TWO, flags), origins=True).splitlines()
-    assert lines[:4] == [
-        "[[simulator]]",
-        'name = "a"  # osp.toml:2',
-        'address = "here"  # default',
-        "quorum = 7  # --quorum",
-    ]
-    assert tomllib.loads("\n".join(lines))

@@ -191,17 +191,6 @@ def reading_daemon(text: str) -> WrittenFile:
     return read(text, (DAEMON, SIMULATOR), origin="osp.toml", directory=Path("/etc/osp"))
 
 
-def test_a_section_with_one_table_is_read_and_its_place_has_no_number() -> None:
-    (table,) = reading_daemon('[[simulator]]\n[daemon]\nlevel = "debug"\n').tables["daemon"]
-    assert (table.path, table.line, table.values, table.lines) == (
-        "daemon",
-        2,
-        {"level": "debug"},
-        {"level": 3},
-    )
-    assert reading_daemon("").tables["daemon"] == []
-
-
 @pytest.mark.parametrize(
     "text, mistake",
     [

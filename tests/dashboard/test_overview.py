@@ -77,17 +77,6 @@ def test_the_rate_is_that_of_the_latest_seconds() -> None:
     assert told.parts["simulator", ""].rate == 100.0
 
 
-def test_nothing_is_shown_as_now_that_was_long_before() -> None:
-    told = Told()
-    for steps in (1000, 2000):
-        told.look(status(steps=steps, step_times=StepTimes((0, steps) + (0,) * 17, 1.0)))
-    told.now += 3600.0
-    told.look(status(steps=9000, step_times=StepTimes((0, 9000) + (0,) * 17, 2.0)))
-    found = told.parts["simulator", ""]
-    assert (found.rate, found.step_seconds) == (0.0, None)
-    assert told.look(status(steps=9010))["simulator", ""].rate == 10.0
-
-
 def test_the_time_of_a_step_is_the_mean_of_the_latest_ones() -> None:
     told = Told()
     told.look(status(step_times=StepTimes((0, 10) + (0,) * 17, 1.0)))

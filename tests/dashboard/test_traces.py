@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from ospbridge.dashboard.traces import MOST_CURVES, MOST_WAITING, POINTS_AT_ONCE, Curves, Traces
 from ospbridge.hub.replies import Kind
 from tests.dashboard.synthetic import description, moment
@@ -45,15 +43,6 @@ def test_who_takes_nothing_loses_the_oldest() -> None:
     points = traces.take()
     assert len(points) == MOST_WAITING
     assert points[-1].step == 1000
-
-
-def test_curves_have_the_names_and_ranges_of_the_agent() -> None:
-    curves = Curves.of(description())
-    assert curves.observation == [("/sensor/0", -1.0, 1.0), ("/sensor/1", -1.0, 1.0)]
-    assert curves.inputs == [("/motor/0", -1.0, 1.0)]
-    assert curves.infos == [("/battery", 0.0, None)]
-    assert curves.more == (0, 0, 0)
-    assert b"null" in msgspec.json.encode(curves)
 
 
 def test_of_very_many_sensors_the_first_are_shown_and_the_others_counted() -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from ospbridge.cli.conformance import DEVIATIONS
 from ospbridge.cli.upstream import LEARNING
-from ospbridge.daemon.attachment import State
 from ospbridge.daemon.awaited_reset import GRACE
 from ospbridge.daemon.relay.link import LEARN_WITHIN, LINGER, LINGER_LESS
 from ospbridge.interface import DEFAULT_PORT
@@ -67,11 +66,6 @@ FIGURES = {
 def test_figures_of_a_page_are_those_of_the_code(name: str) -> None:
     text = words_of(f"explanation/{name}")
     assert [figure for figure in FIGURES[name] if figure not in text] == []
-
-
-def test_the_states_of_an_attachment_are_those_that_there_are() -> None:
-    table = page("explanation/barrier-reset-seeds").partition("| state |")[2].partition("\n\n")[0]
-    assert re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE) == [state.value for state in State]
 
 
 # --- what a silence means ---------------------------------------------------------------------------------------------

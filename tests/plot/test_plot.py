@@ -17,11 +17,10 @@ from ospbridge.plot.choosing import plot
 from ospbridge.plot.episodes import EpisodeFigures, draw_episodes, figures_of, moving_median
 from ospbridge.plot.latencies import draw_latencies, step_times
 from ospbridge.plot.looks import Looks, drawing, write
-from ospbridge.plot.signals import MOST_PANELS, MOST_SHOWN, choose_signals, draw_signals, signals_of
+from ospbridge.plot.signals import MOST_PANELS, choose_signals, signals_of
 from ospbridge.record.collecting import EpisodeCollector, at_once
 from ospbridge.record.reading import read_recording, recorded_files
 from ospbridge.record.writing import EpisodeWriter
-from tests.full_disk import full_disk
 from tests.record.episodes import feedback, play, whose
 from tests.simulator.traced import Traced, vote
 
@@ -140,16 +139,6 @@ def test_signals_are_chosen_by_globs_in_their_order() -> None:
     assert "reward, action/0" in caught.value.hint
 
 
-def test_of_several_episodes_the_latest_is_drawn_before_the_others(tmp_path: Path) -> None:
-    episodes = list(read_recording(record(tmp_path, 5, 6, 7)))
-    with drawing(Looks()):
-        figure = draw_signals(episodes, ["reward", "observation/1"], "", Looks())
-    assert [np.size(line.get_xdata()) for line in figure.axes[1].lines] == [6, 7, 8]
-    assert {"latest episode", "2 before it", "reward", "observation/1", "step (0 is the reset)"} <= set(
-        texts(figure)
-    )
-
-
 def test_times_of_steps_are_those_of_the_trace(tmp_path: Path) -> None:
     times = step_times(Traced().joined().step(0.5, 1.0).sent(vote(0.5)).step(0.5, 2.0).records)
     assert times.took.tolist() == pytest.approx([20.0, 20.0])
@@ -192,20 +181,6 @@ def test_a_picture_has_the_size_that_was_asked_for(tmp_path: Path) -> None:
     assert (root.get("width"), root.get("height")) == ("720pt", "360pt")
 
 
-def test_what_is_set_up_for_matplotlib_by_the_user_does_not_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import matplotlib as mpl
-
-    runs = record(tmp_path / "runs", 4, 8)
-    plot(runs, tmp_path / "one.svg")
-    monkeypatch.setitem(mpl.rcParams, "lines.linewidth", 9.0)
-    monkeypatch.setitem(mpl.rcParams, "axes.facecolor", "pink")
-    plot(runs, tmp_path / "other.svg")
-    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "other.svg").read_bytes()
-    assert mpl.rcParams["lines.linewidth"] == 9.0
-
-
 def test_neither_pyplot_nor_a_display_is_asked_for(tmp_path: Path) -> None:
     runs = record(tmp_path / "runs", 4)
     program = (
@@ -234,19 +209,6 @@ def test_numbers_that_no_axis_has_a_place_for_are_left_out(tmp_path: Path, value
     with drawing(Looks()):
         write(draw_episodes(figures, "", Looks(), window=2), tmp_path / "picture.png")
         write(draw_episodes(figures[:1], "", Looks(), window=2), tmp_path / "picture.svg")
-
-
-def test_only_the_latest_episodes_are_drawn_and_read(tmp_path: Path) -> None:
-    record(tmp_path / "runs", *[2] * (MOST_SHOWN + 5))
-    seen: list[tuple[int, int]] = []
-    told = plot(
-        tmp_path / "runs",
-        tmp_path / "picture.svg",
-        signals=["reward"],
-        progress=lambda done, of: seen.append((done, of)),
-    )
-    assert told == f"1 signal, latest {MOST_SHOWN} episodes of agent cart"
-    assert seen[-1] == (MOST_SHOWN, MOST_SHOWN + 5)
 
 
 def test_agents_are_chosen_by_globs(tmp_path: Path) -> None:
@@ -293,25 +255,6 @@ def test_what_cannot_be_drawn_is_refused_and_no_picture_is_left(
     assert not (tmp_path / "picture.svg").exists()
 
 
-@pytest.mark.parametrize("picture", ["picture", "picture.jpg", "picture.npz"])
-def test_a_picture_of_an_unknown_kind_is_refused(tmp_path: Path, picture: str) -> None:
-    with pytest.raises(UsageError, match="says no kind of picture"):
-        plot(record(tmp_path / "runs", 2), tmp_path / picture)
-
-
 def test_a_picture_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"cannot write a picture to .*absent/p\.png: No such file"):
         plot(record(tmp_path / "runs", 2), tmp_path / "absent" / "p.png")
-
-
-def test_a_disk_that_fills_up_leaves_the_picture_that_was_there(tmp_path: Path) -> None:
-    runs, picture = record(tmp_path / "runs", 2), tmp_path / "p.png"
-    plot(runs, picture)
-    before = picture.read_bytes()
-    with (
-        full_disk(),
-        pytest.raises(ConfigurationError, match=r"cannot write a picture to .*: File too large"),
-    ):
-        plot(runs, picture, looks=Looks(dark=True))
-    assert picture.read_bytes() == before
-    assert sorted(tmp_path.iterdir()) == [picture, runs]

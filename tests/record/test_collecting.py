@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-from ospbridge.record.collecting import TOGETHER, Collected, EpisodeCollector, at_once
+from ospbridge.record.collecting import Collected, EpisodeCollector, at_once
 from tests.record.episodes import feedback, play, whose
 
 if TYPE_CHECKING:
@@ -32,18 +31,6 @@ def test_what_comes_next_does_not_change_what_was_handed_over(steps: int) -> Non
         np.testing.assert_array_equal(episode.infos[:, 1], -np.arange(steps + 1) - 1000.0 * number)
         assert episode.terminated.tolist() == [False] * (steps - 1) + [True]
         assert not episode.truncated.any()
-
-
-@pytest.mark.parametrize("terminated", [True, False])
-def test_the_end_of_a_short_episode_is_none_in_a_longer_one_behind_it(terminated: bool) -> None:
-    found: list[RecordedEpisode] = []
-    collector = EpisodeCollector(whose(), at_once(found.append))
-    for steps in (5, 60, 20):
-        play(collector, steps, terminated=terminated)
-        collector.end("truncated", "enough")
-    for episode in found:
-        flags = episode.terminated if terminated else episode.truncated
-        assert flags.tolist() == [False] * (len(episode) - 1) + [True]
 
 
 def test_ctrl_c_while_a_part_is_handed_over_costs_neither_it_nor_the_rest_of_the_episode() -> None:
@@ -79,23 +66,6 @@ def test_a_part_takes_no_more_than_it_may_with_the_observation_that_it_begins_wi
         collector.step(0, feedback(number, outputs=1000))
     collector.close()
     assert [len(part) for part in found] == [3, 3, 3, 1]
-    assert all(part.nbytes <= 20_000 for part in found)
-
-
-def test_a_part_takes_no_more_than_it_may_with_what_its_actions_were_drawn_from() -> None:
-    found: list[Collected] = []
-    collector = EpisodeCollector(whose(actions=100, outputs=1), found.append, memory=20_000)
-    collector.begin(feedback(0, outputs=1))
-    for number in range(25):
-        collector.step(
-            np.zeros(100),
-            feedback(number, outputs=1),
-            dist_inputs=np.zeros(200, np.float32),
-            drawn=np.ones(100, np.float32),
-        )
-    collector.close()
-    # A step takes 400 bytes for its action and 400 for the drawn one, 804 for what that was drawn from, and 52 beside.
-    assert [len(part) for part in found] == [11, 11, 3]
     assert all(part.nbytes <= 20_000 for part in found)
 
 
@@ -165,32 +135,6 @@ def test_how_many_steps_are_put_together_at_once_changes_nothing(
         if noted:
             np.testing.assert_array_equal(kept.action_logp, same.action_logp)
             np.testing.assert_array_equal(kept.action_dist_inputs, same.action_dist_inputs)
-
-
-def test_a_step_behind_the_end_of_an_episode_is_nobodys() -> None:
-    found: list[RecordedEpisode] = []
-    collector = EpisodeCollector(whose(), at_once(found.append))
-    play(collector, 2, terminated=True)
-    for _ in range(TOGETHER + 1):
-        collector.add((bytes(4), bytes(12), 0.0, (0.0, 0.0), 0.0, None, None))
-    collector.close()
-    assert [len(episode) for episode in found] == [2]
-
-
-@pytest.mark.parametrize("steps", [1, 300])
-def test_an_episode_may_be_made_by_several_threads_at_once(steps: int) -> None:
-    found: list[Collected] = []
-    play(EpisodeCollector(whose(), found.append), steps, terminated=True)
-    (collected,) = found
-    expected = collected.nbytes
-    with ThreadPoolExecutor(4) as threads:
-        made = list(threads.map(lambda _: collected.episode(), range(8)))
-    assert len(collected) == steps
-    assert collected.nbytes == expected
-    for episode in made:
-        assert len(episode) == steps
-        np.testing.assert_array_equal(episode.observations, made[0].observations)
-        np.testing.assert_array_equal(episode.rewards, (np.arange(steps) + 1) / 4)
 
 
 @pytest.mark.parametrize("steps", [1, 300])

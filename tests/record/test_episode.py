@@ -65,12 +65,6 @@ def with_header(text: str) -> bytes:
     return file.getvalue()
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "a.npz"
-    path.write_bytes(whole(5))
-    assert len(read_episode(path)) == len(read_episode(str(path))) == 5
-
-
 def test_a_small_file_that_expands_beyond_all_bounds_is_refused_before_it_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

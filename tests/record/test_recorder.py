@@ -226,11 +226,3 @@ def test_directories_that_cannot_serve_are_told(tmp_path: Path) -> None:
     file.touch()
     with pytest.raises(ConfigurationError, match="cannot be recorded"):
         recorder_into(file, whose())
-
-
-def test_a_directory_that_vanishes_is_told_and_leaves_nothing_half_written(tmp_path: Path) -> None:
-    directory = tmp_path / "gone"
-    recorder = recorder_into(directory, whose())
-    directory.rmdir()
-    with pytest.raises(ConfigurationError, match="gone"):
-        play(recorder, 1, terminated=True)

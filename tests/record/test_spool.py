@@ -10,17 +10,17 @@ import sys
 import threading
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ospbridge.errors import ConfigurationError
-from ospbridge.record.spool import EACH, Entry, Made, Spool, WhenFull
+from ospbridge.record.spool import EACH, Made, Spool, WhenFull
 from ospbridge.record.spool_file import SpoolFile
 from tests.record.spools import ALL, keys, make, put, refused, until, while_written
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
 both = pytest.mark.usefixtures("kept")
@@ -116,33 +116,6 @@ def test_what_is_made_later_is_made_once_by_the_spools_own_thread_and_kept_in_or
         assert made == ["spool spool"] * 2
 
 
-def test_putting_and_taking_from_several_threads_loses_nothing(tmp_path: Path) -> None:
-    with Spool(tmp_path / "spool") as spool:
-        threads = [
-            threading.Thread(
-                target=lambda who=who: [spool.put(f"{who}-{at}", 1, b"x" * 50) for at in range(100)]
-            )
-            for who in range(3)
-        ]
-        for thread in threads:
-            thread.start()
-        found: list[str] = []
-
-        def all_arrived() -> bool:
-            batch = spool.take(steps=37, size=ALL)
-            spool.forget(batch)
-            found.extend(entry.key for entry in batch)
-            return len(found) >= 300
-
-        until(all_arrived)
-        for thread in threads:
-            thread.join(30)
-        for who in range(3):
-            mine = [int(key.split("-")[1]) for key in found if key.startswith(f"{who}-")]
-            assert mine == list(range(100))
-        assert (len(found), spool.figures.entries, spool.figures.bytes) == (300, 0, 0)
-
-
 # --- in memory too ----------------------------------------------------------------------------------------------------
 
 
@@ -196,25 +169,6 @@ def test_what_is_too_much_for_the_memory_is_on_the_disk_alone(
         assert keys(spool) == ["a", "b", "c", "d"]
 
 
-def test_what_was_put_in_and_taken_back_again_is_not_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    insert = SpoolFile._insert_all
-
-    def refuse_in_the_end(file: SpoolFile, entries: Sequence[Made]) -> NoReturn:
-        insert(file, entries)
-        refused()
-
-    with Spool(tmp_path / "spool") as spool:
-        put(spool, "a", "b")
-        with monkeypatch.context() as refusing:
-            refusing.setattr(SpoolFile, "_insert_all", refuse_in_the_end)
-            spool.forget(spool.take(steps=10, size=ALL))
-            assert spool.put("c", 10, b"body")
-            until(lambda: spool.figures.trouble)
-            assert keys(spool) == ["b"]
-
-
 # --- what waits for the disk ------------------------------------------------------------------------------------------
 
 
@@ -230,27 +184,6 @@ def test_put_never_waits_for_the_disk_and_memory_stays_bounded(tmp_path: Path) -
         # Where nothing waits, anything fits.
         put(spool, "giant", size=100_000)
         assert keys(spool)[-1] == "giant"
-
-
-def test_much_is_written_in_groups_and_no_more_is_made_than_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: threading.Semaphore
-) -> None:
-    monkeypatch.setattr("ospbridge.record.spool.WRITTEN_TOGETHER", 2000 + 2 * EACH)
-    made: list[str] = []
-
-    def note(name: str) -> list[Made]:
-        made.append(name)
-        return make(name)
-
-    with Spool(tmp_path / "spool", on_stored=stored.release) as spool:
-        with monkeypatch.context() as refusing:
-            refusing.setattr(SpoolFile, "_insert_all", refused)
-            for name, size in (("a", 1000), ("b", 1000), ("c", 5000), ("d", 100)):
-                assert spool.put_made(size, partial(note, name))
-            until(lambda: made == ["a", "b"])
-        assert spool.settle(30)
-        assert keys(spool) == made == ["a", "b", "c", "d"]
-    assert sum(stored.acquire(blocking=False) for _ in range(9)) == 3
 
 
 @pytest.mark.parametrize("hurry", ["much of it", "settling", "closing"])
@@ -288,15 +221,6 @@ def test_what_was_forgotten_is_neither_taken_nor_counted_and_leaves_the_file_a_m
         assert spool._file.entries == 4
     with closing(sqlite3.connect(file)) as database:
         assert [name for (name,) in database.execute("SELECT key FROM entry")] == ["b", "e", "f", "h"]
-
-
-def test_what_was_forgotten_makes_room_for_what_comes(tmp_path: Path) -> None:
-    with Spool(tmp_path / "spool", limit=350) as spool:
-        put(spool, "a", "b", "c")
-        spool.forget(spool.take(steps=20, size=ALL))
-        put(spool, "d", "e")
-        assert keys(spool) == ["c", "d", "e"]
-        assert spool.figures.dropped == 0
 
 
 # --- full -------------------------------------------------------------------------------------------------------------
@@ -369,20 +293,6 @@ def test_what_gave_way_while_it_was_under_way_and_does_not_arrive_is_counted(
         assert spool.figures.dropped == lost
         spool.hand_back()
     assert (spool.figures.dropped, spool.figures.no_room) == (lost, lost)
-
-
-def test_what_is_handed_back_while_it_gives_way_for_nothing_is_counted_once_it_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Spool(tmp_path / "spool", limit=250) as spool:
-        put(spool, "a", "b")
-        spool.take(steps=ALL, size=ALL)
-        dropped: list[int] = []
-        while_written(monkeypatch, spool.hand_back, lambda: dropped.append(spool.figures.dropped), refused)
-        put(spool, "c")
-        assert dropped == [0]
-        assert keys(spool) == ["b", "c"]
-        assert spool.figures.dropped == 1
 
 
 # --- what it was lost to ----------------------------------------------------------------------------------------------
@@ -465,27 +375,3 @@ def test_closing_does_not_wait_longer_for_a_slow_disk_than_it_was_told(
     closed.set()
     # Its thread ends in peace, although nothing waits of what it has written.
     assert spool.close(30)
-
-
-def test_closing_waits_no_longer_than_it_may_for_whoever_reads_a_disk_that_hangs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spool = Spool(tmp_path / "spool")
-    put(spool, "a")
-    go_on, reads = threading.Event(), threading.Event()
-    take = spool._file.take
-
-    def hanging(**limits: Any) -> list[Entry]:
-        reads.set()
-        assert go_on.wait(60)
-        return take(**limits)
-
-    monkeypatch.setattr(spool._file, "take", hanging)
-    reader = threading.Thread(target=partial(spool.take, steps=ALL, size=ALL))
-    reader.start()
-    assert reads.wait(30)
-    assert spool.close(0.1)
-    assert reader.is_alive()
-    go_on.set()
-    reader.join(30)
-    spool._file.close()

@@ -85,12 +85,6 @@ def test_a_file_whose_entries_cannot_be_read_is_refused(tmp_path: Path) -> None:
         Spool(path)
 
 
-def test_a_file_whose_damage_is_told_with_bytes_that_are_no_text_is_refused(tmp_path: Path) -> None:
-    path = damaged(tmp_path, lambda data: data.replace(b"CREATE TABLE entry", b"CREATE \xff\xffBLE entry", 1))
-    with pytest.raises(ConfigurationError, match=r"cannot be opened.*move the file away"):
-        Spool(path)
-
-
 @pytest.mark.parametrize("column, value", [("steps", "many"), ("body", "text"), ("body", 3)])
 def test_an_entry_of_other_kinds_than_were_put_is_told_as_damage(
     tmp_path: Path, column: str, value: object
@@ -132,15 +126,6 @@ def test_of_a_page_that_is_damaged_its_own_entry_is_lost_alone(tmp_path: Path, w
         assert [name for name, damage in damages(spool).items() if not damage] == ["d", "e"]
 
 
-def test_a_damaged_entry_that_cannot_be_taken_out_gives_way_all_the_same(tmp_path: Path) -> None:
-    with Spool(page_damaged(tmp_path), limit=4 * BIG) as spool:
-        for name in "efg":
-            put(spool, name, size=BIG)
-        assert keys(spool) == ["d", "e", "f", "g"]
-        figures = spool.figures
-        assert (figures.entries, figures.bytes, figures.no_room, figures.trouble) == (4, 4 * BIG, 3, "")
-
-
 @pytest.mark.parametrize(
     "gone", ["its directory", "it alone", "replaced", "replaced by a spool in use before"]
 )
@@ -178,20 +163,3 @@ def test_a_file_that_is_gone_is_noticed_though_nothing_is_put(
         (tmp_path / "spool").unlink()
         until(lambda: spool.figures.moved)
         assert keys(spool) == ["a"]
-
-
-def test_while_no_file_can_be_made_where_one_is_gone_all_waits_and_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    directory = tmp_path / "directory"
-    with Spool(directory / "spool") as spool:
-        put(spool, "a")
-        shutil.rmtree(directory)
-        directory.write_text("in the way")
-        assert spool.put("b", 1, b"body")
-        until(lambda: spool.figures.trouble)
-        assert keys(spool) == ["a"]
-        directory.unlink()
-        assert spool.settle(30)
-        assert keys(spool) == ["a", "b"]
-        assert (spool.figures.moved, spool.figures.trouble) == (1, "")

@@ -93,12 +93,6 @@ def test_a_file_system_without_nameless_files_is_written_to_as_any_other(
     assert len(read_episode(recorded_files(tmp_path)[0])) == 1
 
 
-def test_a_file_that_is_there_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / "mine.npz").write_text("something else")
-    EpisodeWriter(tmp_path).write(episode(), name="mine")
-    assert len(read_episode(tmp_path / "mine.npz")) == 1
-
-
 def test_a_file_system_that_brings_no_directory_to_disk_is_written_to_as_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +43,6 @@ def written(section: str) -> dict[str, Any]:
 def test_every_key_stands_in_it_once_in_its_order(section: str) -> None:
     names = re.findall(r"^#?(\w+) = ", "\n".join(section_lines(section)), re.MULTILINE)
     assert names == [key.name for key in SECTIONS[section].keys]
-
-
-@pytest.mark.parametrize("section", SECTIONS)
-def test_a_comment_stands_above_every_key(section: str) -> None:
-    lines = section_lines(section)
-    for before, line in pairwise(lines):
-        if re.match(r"#?\w+ = ", line) and line.lstrip("#").partition(" = ")[0] != "tls_key":
-            assert before.startswith("# "), line
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -58,18 +57,6 @@ def test_directories_that_are_made_can_be_entered_whatever_the_umask(tmp_path: P
     assert modes == {"there": 0o700, "there/one": 0o755, "there/one/two": 0o755, "mine": 0o700}
 
 
-def test_one_whose_writing_is_interrupted_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(shutil, "chown", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        PlacedFile(tmp_path / "a.toml", "a = 1\n", group="root").write()
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_place_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="cannot be written: File exists"):
@@ -78,16 +65,3 @@ def test_a_place_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be read: Is a directory"):
         PlacedFile(tmp_path / "a.service", "").standing()
     assert [each.name for each in tmp_path.iterdir() if each.name.startswith(".")] == []
-
-
-def test_an_empty_directory_of_drop_ins_goes_with_the_last(tmp_path: Path) -> None:
-    file = PlacedFile(tmp_path / "a.service.d" / "b.conf", "")
-    file.write()
-    (file.path.parent / "mine.conf").write_text("")
-    file.remove()
-    assert file.path.parent.is_dir()
-    (file.path.parent / "mine.conf").unlink()
-    file.write()
-    file.remove()
-    file.remove()
-    assert not file.path.parent.exists()

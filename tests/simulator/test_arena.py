@@ -39,14 +39,6 @@ def test_the_same_seed_gives_the_same_trajectory_whatever_was_before() -> None:
     assert first == trajectory(world, 5) == trajectory(ArenaWorld(3), 5)
 
 
-def test_robots_do_not_overlap() -> None:
-    world = ArenaWorld(8)
-    world.reset(4)
-    drive(world, 1.0, 0.9, 100)
-    places = [agent.infos[:2].astype(float) for agent in world.agents]
-    assert min(math.dist(a, b) for index, a in enumerate(places) for b in places[:index]) > 0.15
-
-
 def test_values_stay_in_their_announced_ranges() -> None:
     world = ArenaWorld(4)
     for seed in range(1, 3):
@@ -67,17 +59,6 @@ def test_values_stay_in_their_announced_ranges() -> None:
                     assert (array <= high + 1e-6).all()
 
 
-def test_robots_start_apart_from_each_other_and_from_obstacles() -> None:
-    for seed in range(1, 10):
-        world = ArenaWorld(6)
-        world.reset(seed)
-        places = [agent.infos[:2].astype(float) for agent in world.agents]
-        for index, place in enumerate(places):
-            assert all(math.dist(place, other) > 0.2 for other in places[:index])
-        world.step()
-        assert world.take_events() == []
-
-
 def test_driving_straight_ends_at_something_with_one_bump() -> None:
     world = ArenaWorld(1)
     world.reset(2)
@@ -86,19 +67,6 @@ def test_driving_straight_ends_at_something_with_one_bump() -> None:
     assert events[:1] == [BUMP]
     assert agent.infos[2] == -1.0
     assert agent.outputs[:8].max() > 0.9, "a proximity sensor says so"
-
-
-def test_turning_on_the_spot_moves_the_compass_and_not_the_body() -> None:
-    world = ArenaWorld(1)
-    world.reset(3)
-    (agent,) = world.agents
-    place = agent.infos[:2].copy()
-    before = math.atan2(agent.outputs[10], agent.outputs[11])
-    drive(world, -0.2, 0.2, 5)
-    after = math.atan2(agent.outputs[10], agent.outputs[11])
-    assert np.allclose(agent.infos[:2], place)
-    assert 0.0 < (after - before) % math.tau < math.pi, "counter-clockwise"
-    assert np.hypot(agent.outputs[10], agent.outputs[11]) == pytest.approx(1.0)
 
 
 def test_settings_are_variables_and_never_terminate() -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import struct
 import subprocess
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -102,31 +100,6 @@ def test_the_first_line_is_the_address_and_a_signal_ends_it_with_0(
         assert json.loads(line)["agents"] == ["chatty"]
 
 
-#: The kernel may give a signal to any thread that does not block it; then it interrupts no wait of the main thread.
-#: The same as when it comes in the moment before the loop sleeps, but each time.
-IN_ANOTHER_THREAD = """
-import signal, threading
-threading.Thread(target=threading.Event().wait, daemon=True).start()
-signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
-from ospbridge.cli import main
-main(["sim", "--port", "0", "--synthetic", "1,1", "--quiet"])
-"""
-
-
-def asleep(process: subprocess.Popen[str]) -> bool:
-    """Its main thread waits for something."""
-    return Path(f"/proc/{process.pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] == "S"
-
-
-def test_a_signal_that_interrupts_no_wait_ends_it_all_the_same() -> None:
-    with running("-c", IN_ANOTHER_THREAD) as (process, address), RawClient(address, DOCUMENT) as client:
-        assert client.overview() == {"agent": 1}
-        while not asleep(process):
-            pass
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 0
-
-
 # --- what it hosts ----------------------------------------------------------------------------------------------------
 
 
@@ -193,14 +166,6 @@ def test_what_cannot_be_had_is_a_configuration_error(options: tuple[str, ...]) -
     assert "Hint:" in result.output
 
 
-def test_a_taken_port_is_a_configuration_error() -> None:
-    with UdpSimulator(SyntheticWorld(1, 1), port=0) as simulator:
-        refused = CliRunner().invoke(main, ["sim", "--port", str(simulator.address.port)])
-    assert (refused.exit_code, refused.stdout) == (78, "")
-    assert str(simulator.address) in refused.stderr
-    assert "--port 0" in refused.stderr
-
-
 def test_a_scenario_without_a_world_cannot_be_hosted(tmp_path: Path) -> None:
     file = tmp_path / "x.toml"
     file.write_text('name = "x"\n[[agent]]\n')
@@ -236,27 +201,6 @@ def test_the_ledger_holds_every_step_at_once_and_is_left_alone_by_a_second_simul
         assert len(path.read_text().splitlines()) == 4
 
     assert played(monkeypatch, *options, by=play).exit_code == 0
-
-
-def test_a_ledger_whose_disk_is_full_ends_it_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = threading.Event()
-
-    def play(address: Endpoint) -> None:
-        with RawClient(address, DOCUMENT) as client:
-            client.register(client.overview()["agent"])
-            client.send(struct.pack("<Bi", 70, 1))
-            assert ended.wait(30)
-
-    close = UdpServer.close
-
-    def closed(server: UdpServer) -> None:
-        ended.set()
-        close(server)
-
-    monkeypatch.setattr(UdpServer, "close", closed)
-    result = played(monkeypatch, "--synthetic", "1,1", "--quiet", "--ledger", "/dev/full", by=play)
-    assert result.exit_code == 78
-    assert "Error: cannot write the ledger /dev/full: No space left on device\n" in result.stderr
 
 
 # --- a daemon beside it -----------------------------------------------------------------------------------------------

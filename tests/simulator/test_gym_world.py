@@ -116,19 +116,6 @@ def test_spaces_without_a_form_are_refused_with_a_hint() -> None:
         observation_writer("X-v0", spaces.Dict(a=spaces.Tuple(()), b=spaces.Discrete(2)))
 
 
-def test_parts_of_an_observation_are_named_after_their_keys() -> None:
-    space = spaces.Dict(
-        goal=spaces.Box(-1, 1, (2,)), seen=spaces.Tuple((spaces.Discrete(2), spaces.Box(0, 1, ())))
-    )
-    assert [value.name for value in observation_writer("X-v0", space).outputs] == [
-        "/observation/goal/0",
-        "/observation/goal/1",
-        "/observation/seen/0/0",
-        "/observation/seen/0/1",
-        "/observation/seen/1/0",
-    ]
-
-
 def test_a_bound_that_no_float_of_four_bytes_holds_is_none() -> None:
     space = spaces.Box(-1e300, np.finfo(np.float64).max, (1,), np.float64)
     for values in (action_reader("X-v0", space).inputs, observation_writer("X-v0", space).outputs):
@@ -348,27 +335,3 @@ def test_an_environment_that_fails_or_does_not_fit_its_space_says_which_and_why(
     with pytest.raises(WorldFailed, match=rf"'Untidy-v0' of agent 'untidy' failed in {when}: .*{why}"):
         untidy.reset(1) if when == "a reset" else untidy.step()
     untidy.close()
-
-
-def test_whole_parameters_stay_whole_and_take_any_number() -> None:
-    world = GymWorld(["Pendulum-v1"])
-    (speed,) = (variable for variable in world.variables if variable.name.endswith("/max_speed"))
-    assert speed.set("9")
-    assert type(world.hosted[0].env.unwrapped.max_speed) is int  # type: ignore[attr-defined]
-    for text in ("2.5", "inf", "nan"):
-        assert speed.set(text)
-        assert speed.get() == text
-
-
-def test_a_parameter_that_becomes_no_number_reads_as_nan_and_is_not_set(untidy: GymWorld) -> None:
-    (latest,) = (variable for variable in untidy.variables if variable.name.endswith("/latest"))
-    assert latest.set("0.5")
-    assert latest.get() == "0.5"
-    untidy.reset(1)
-    assert latest.get() == "nan"
-    assert not latest.set("0.5")
-    untidy.hosted[0].env.unwrapped.latest = 10**400  # type: ignore[attr-defined]
-    assert latest.get() == "nan"
-    del untidy.hosted[0].env.unwrapped.latest  # type: ignore[attr-defined]
-    assert latest.get() == "nan"
-    assert not latest.set("0.5")

@@ -23,14 +23,6 @@ def test_a_shipped_scenario_names_a_world_with_its_agents(scenario: str, agents:
     assert [agent.name for agent in world_of(load(scenario)).agents] == agents
 
 
-def test_the_stand_in_of_the_humanoid_has_the_size_of_the_real_one() -> None:
-    (agent,) = world_of(load("aseries")).agents
-    names = [value.name for value in (*agent.interface.inputs, *agent.interface.outputs)]
-    assert (len(agent.interface.inputs), len(agent.interface.outputs)) == (42, 37)
-    assert len(set(names)) == 79
-    assert {"/Waist/DesiredAngle", "/Right/ShoulderYaw/JointAngle", "/ABAL/AccelAxis1"} <= set(names)
-
-
 def test_copies_and_time_steps_are_as_the_table_says() -> None:
     table = '[world]\nkind = "gym"\nenv = "CartPole-v1"\ncopies = 2\ntime_step = 0.5\n'
     world = world_of(read(f'name = "x"\n{table}[[agent]]\n'))

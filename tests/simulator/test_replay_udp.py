@@ -22,7 +22,6 @@ from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.replay_script import read_scripts
 from ospbridge.simulator.replaying import ReplayMachine, Told, What
 from ospbridge.simulator.serving import UdpServer
-from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 
 if TYPE_CHECKING:
@@ -86,30 +85,6 @@ def test_the_same_environment_sees_the_same_again(tmp_path: Path, profile: str, 
         assert differing(told) == []
         assert (machine.steps, machine.resets) == (len(seen), 2)
     assert [one.tobytes() for one in again] == [one.tobytes() for one in seen]
-
-
-@pytest.mark.usefixtures("patient")
-def test_a_loop_is_played_as_often_as_one_likes(tmp_path: Path) -> None:
-    trace = tmp_path / "trace.jsonl"
-    with UdpSimulator(SyntheticWorld(1, 2), port=0) as simulator:
-        one = _some_steps(simulator.address, trace, episodes=1)
-    with replaying(trace, loop=True) as (address, _, told):
-        assert _some_steps(address, episodes=3) == one * 3
-        assert differing(told) == []
-
-
-def _some_steps(
-    simulator: Endpoint, trace: Path | None = None, *, episodes: int = 1, steps: int = 3
-) -> list[bytes]:
-    env = gymnasium.make("ospbridge/Agent-v0", simulator=str(simulator), trace=trace)
-    seen = []
-    try:
-        for _ in range(episodes):
-            env.reset(seed=1)
-            seen += [env.step(np.array([step / 40], np.float32))[0].tobytes() for step in range(steps)]
-    finally:
-        env.close()
-    return seen
 
 
 # --- recordings of a real server ------------------------------------------------------------------------------------

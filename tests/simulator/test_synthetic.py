@@ -44,14 +44,6 @@ def test_marks_occur_regularly() -> None:
     assert [index + 1 for index, mark in enumerate(marks) if mark] == [10, 20, 30]
 
 
-def test_extra_values_can_be_set() -> None:
-    variables = SyntheticWorld(1, 1, values=3).variables
-    assert [variable.name for variable in variables] == [f"/Synthetic/Value/{i:05d}" for i in range(3)]
-    assert variables[2].get() == "2"
-    assert variables[2].set("7.5")
-    assert variables[2].get() == "7.5"
-
-
 def test_impossible_sizes_are_refused() -> None:
     with pytest.raises(ConfigurationError):
         SyntheticWorld(-1, 1)

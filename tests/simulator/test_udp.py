@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import socket
 import struct
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ospbridge.errors import ConfigurationError, SessionClosed
+from ospbridge.errors import ConfigurationError
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.simulator.faults import FaultPlan
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
@@ -129,19 +128,6 @@ def test_a_vanished_client_does_not_disturb_the_others(profile: Profile) -> None
                 client.step(1, 0.5)
 
 
-def test_ten_thousand_values_and_a_wide_agent_list_completely() -> None:
-    world = SyntheticWorld(1000, 1999, 1, values=10_000)
-    with (
-        UdpSimulator(world, port=0, profile=DOCUMENT) as simulator,
-        player(simulator, DOCUMENT) as client,
-    ):
-        rcvbuf = client.socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
-        if rcvbuf < 4_000_000:
-            pytest.skip(f"the kernel allows a receive buffer of {rcvbuf} bytes only")
-        assert len(client.info(1)) == 3000
-        assert len(client.find("/Synthetic/Value/0....")) == 10_000
-
-
 def test_garbage_on_both_ports_does_no_harm(profile: Profile) -> None:
     reports: list[dict[str, int]] = []
     rng = np.random.default_rng(3)
@@ -157,17 +143,6 @@ def test_garbage_on_both_ports_does_no_harm(profile: Profile) -> None:
         client.step(1, 0.0)
     assert reports
     assert set(reports[0]) == {"unknown command"}
-
-
-def test_a_late_completion_comes_through_the_timer(profile: Profile) -> None:
-    with (
-        UdpSimulator(SyntheticWorld(1, 1), port=0, profile=profile, stall=1.0) as simulator,
-        player(simulator, profile, 1) as client,
-    ):
-        client.reset(1)
-        start = time.monotonic()
-        client.step(1, 0.5)
-        assert time.monotonic() - start > 0.045
 
 
 class Thoughtful(SyntheticWorld):
@@ -192,33 +167,6 @@ def test_the_acknowledgement_leaves_before_the_world_thinks(profile: Profile) ->
         client.vote(1, np.array([0.5], np.float32))
         world.go_on.set()
         client.completion()
-
-
-def lost(seed: int) -> list[int]:
-    """Which of 32 questions were never answered, with faults of this seed."""
-    answered: set[int] = set()
-    plan = FaultPlan(drop=0.2, seed=seed)
-    with (
-        UdpSimulator(SyntheticWorld(1, 1), port=0, faults=plan) as simulator,
-        RawClient(simulator.address, DOCUMENT) as client,
-    ):
-        for number in range(32):
-            client.send(struct.pack("<Bi", 100, 100 + number))
-        # Whatever of them is answered is so before the last, which is asked until it is.
-        client.socket.settimeout(0.02)
-        while 200 not in answered:
-            client.send(struct.pack("<Bi", 100, 200))
-            with contextlib.suppress(TimeoutError):
-                while True:
-                    answered.add(struct.unpack_from("<i", client.socket.recv(100), 1)[0])
-    return sorted({*range(100, 132)} - answered)
-
-
-def test_faults_on_the_wire_are_replayed_by_their_seed() -> None:
-    first = lost(4)
-    assert 1 < len(first) < 31
-    assert lost(4) == first
-    assert lost(7) != first
 
 
 def test_delayed_and_doubled_datagrams_arrive(profile: Profile) -> None:
@@ -270,18 +218,6 @@ def test_it_serves_though_it_polls() -> None:
                 time.sleep(0.01)
             outputs, _, _ = client.step(1, 0.5)
             assert outputs == expected(np.array([0.5], np.float32), step, 1, seed=1)
-
-
-def test_it_starts_once_and_one_that_was_stopped_cannot_be_started_again() -> None:
-    simulator = UdpSimulator(SyntheticWorld(1, 1), port=0).start()
-    with pytest.raises(RuntimeError):
-        simulator.start()
-    simulator.stop()
-    simulator.stop()
-    simulator.stop_soon()
-    for again in (simulator.start, simulator.run, simulator.__enter__):
-        with pytest.raises(SessionClosed, match=f"the simulator at {simulator.address} was stopped"):
-            again()
 
 
 @needs_ipv6

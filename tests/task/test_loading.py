@@ -165,20 +165,6 @@ reset_observation = "zeros"
 
 
 @pytest.mark.parametrize(
-    "table, world",
-    [
-        ('kind = "gym"\nenv = "CartPole-v1"\ncopies = 2', GymTable(env="CartPole-v1", copies=2)),
-        (
-            'kind = "synthetic"\ninputs = ["/a"]\nagents = ["b"]\noutputs = ["/c"]\ninfos = ["/d"]',
-            SyntheticTable(agents=("b",), inputs=("/a",), outputs=("/c",), infos=("/d",)),
-        ),
-    ],
-)
-def test_worlds(table: str, world: object) -> None:
-    assert read(f'name = "x"\n[world]\n{table}\n[[agent]]\n').world == world
-
-
-@pytest.mark.parametrize(
     "text, only",
     [
         ("match = { name = 'leg*' }\n[agent.action]\nnormalised = true\n", True),
@@ -347,27 +333,6 @@ def test_a_number_that_would_become_infinite_on_its_way_is_told(text: str, where
 def test_what_has_no_limit_may_be_infinite_and_the_largest_number_is_none_too_large() -> None:
     read(f"{AGENT}[agent.action]\nlow = -inf\nhigh = 3.4028234e38\nrate = inf\n")
     read(f'{AGENT}[randomise]\n"/v" = {{ low = 0, high = 1e300 }}\n')
-
-
-def test_every_mistake_of_an_expression_is_told_once() -> None:
-    found = mistakes(
-        f'{AGENT}[agent.names]\nx = "output:/x"\n[agent.episode]\n'
-        'reward = "y + y * foo(z, *x) - clip(x) + prev.q + x[0] + (w if x & y else x.real)"\n'
-    )
-    assert [each.partition(" (")[0] for each in found] == [
-        f"agent[0].episode.reward: {what}"
-        for what in (
-            "unknown name 'y'",
-            "unknown function 'foo'",
-            "unknown name 'z'",
-            "clip takes 3 arguments, got 1",
-            "unknown name 'q' behind prev",
-            "an expression may not hold an index [...]",
-            "an expression may not hold '&'; write 'and'",
-            "unknown name 'w'",
-            "an expression may not hold 'x.real'; only prev.NAME has a dot",
-        )
-    ]
 
 
 def test_several_mistakes_are_told_on_lines_of_their_own_each_with_its_line_in_the_file(

@@ -58,17 +58,6 @@ def test_a_glob_observes_each_output_and_info_once_in_its_own_range() -> None:
     assert observation.tolist() == np.array([0.1, 0.3, 0.2, 2, 3, 1], np.float32).tolist()
 
 
-def test_a_glob_gives_each_its_number() -> None:
-    tried = task(
-        '[agent.action]\nlow = { "/M*" = -0.5 }\n[agent.observe.range]\n"/A*" = { low = 0, high = 9 }\n'
-        '[agent.episode]\nneutral = { "/M*" = 0.25 }\n'
-    )
-    assert isinstance(tried.action_space, BoxSpace)
-    assert tried.action_space.low.tolist() == [-0.5, -2.0, -0.5]
-    assert highest(tried.observation_space) == [9.0, 2.0, 9.0]
-    assert tried.neutral.tolist() == [0.25, 0.0, 0.25]
-
-
 def test_who_names_one_of_several_is_told_where_they_are() -> None:
     with pytest.raises(ScenarioInvalid) as caught:
         task(

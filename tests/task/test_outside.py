@@ -61,24 +61,6 @@ def test_later_ones_are_looked_at_now_and_then(tried: Task) -> None:
     assert len(told) == 1
 
 
-@pytest.mark.parametrize("how", ["by an event", "by its length", "by the simulator"])
-def test_the_last_one_of_an_episode_is_looked_at(how: str) -> None:
-    infos = ("/episode/terminated",) if how == "by the simulator" else ()
-    tried = (
-        PlainTask(arm(infos=infos), bounded=True)
-        if infos
-        else task('[agent.episode]\nterminated_on = ["fell"]\nmax_steps = 2')
-    )
-    told = heard(tried)
-    tried.begin(outcome(0.5, infos=[0.0] * len(infos)), seed=1)
-    tried.evaluate(outcome(1.5, infos=[0.0] * len(infos)), seed=1)
-    assert told == []
-    events = ["fell"] if how == "by an event" else []
-    feedback = tried.evaluate(outcome(1.5, events=events, infos=[1.0] * len(infos)), seed=1)
-    assert feedback.terminated or feedback.truncated
-    assert len(told) == 1
-
-
 def test_what_is_clipped_is_told_of_when_it_happens_and_once() -> None:
     tried = task('[agent.observe]\nout_of_range = "clip"')
     told = heard(tried)
@@ -89,14 +71,6 @@ def test_what_is_clipped_is_told_of_when_it_happens_and_once() -> None:
     assert text == (
         f"{RIGHT} of agent 'arm' is -7, outside its range from -1 to 1: clipped (observe.out_of_range = 'clip')"
     )
-
-
-def test_what_ends_the_episode_is_its_reason_and_no_remark() -> None:
-    tried = task('[agent.observe]\nout_of_range = "end"')
-    told = heard(tried)
-    tried.begin(outcome(0.5), seed=1)
-    assert "its range ends at -1 and 1" in tried.evaluate(outcome(1.5), seed=1).reason
-    assert told == []
 
 
 @pytest.mark.parametrize("bounded", [True, False])
@@ -122,17 +96,3 @@ def test_what_float32_rounds_at_the_end_of_a_range_is_in_it() -> None:
     ranges.look(np.array([0.1001, 1.0], np.float32), remark)
     assert told == ["'a' of agent 'arm' is 0.1001, outside its range from -0.1 to 0.1: so"]
     assert not ranges.possible
-
-
-@pytest.mark.parametrize("count, also", [(3, " (also 'b', 'c')"), (5, " (also 'b', 'c' and 2 more)")])
-def test_some_of_the_others_that_are_outside_are_named(count: int, also: str) -> None:
-    names = list("abcde")
-    ends = np.ones(5, np.float32)
-    numbers = np.zeros(5, np.float32)
-    numbers[:count] = -2.0
-    told, remark = ear()
-    Outside("arm", names, -ends, ends, "so").look(numbers, remark)
-    assert told == [f"'a' of agent 'arm' is -2, outside its range from -1 to 1{also}: so"]
-    # A class of a user may observe more than it names.
-    Outside("arm", [], -ends, ends, "so").look(numbers, remark)
-    assert told[1].startswith("number 0 of the observation of agent 'arm' is -2, outside")

@@ -18,7 +18,6 @@ from tests.task.agents import INFOS, arm, outcome, task
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ospbridge.interface import Feedback, StepOutcome
     from ospbridge.task.base import Task
 
 
@@ -117,17 +116,3 @@ def test_a_sensor_that_ends_an_episode_leaves_what_others_share_as_it_is() -> No
     assert ended.truncated
     assert ended.info["reason"] == ended.reason != ""
     assert made.evaluate(outcome(0.5), seed=7).info["reason"] == ""
-
-
-def test_a_class_with_its_own_way_of_a_feedback_goes_on_as_before() -> None:
-    class Marked(PlainTask):
-        def evaluate(self, outcome: StepOutcome, *, seed: int) -> Feedback:
-            feedback = super().evaluate(outcome, seed=seed)
-            feedback.info["mark"] = len(feedback.info)
-            return feedback
-
-    made = Marked(arm(infos=INFOS), bounded=True)
-    made.name_no_infos()
-    one, other = (made.evaluate(outcome(0.5, infos=ZEROS), seed=7).info for _ in range(2))
-    assert one is not other
-    assert list(one["infos"]) == list(INFOS)

@@ -13,14 +13,11 @@ from hypothesis import strategies as st
 
 from ospbridge.errors import AgentNotFound, LocalProtocolError, ScenarioInvalid, TaskError
 from ospbridge.interface import (
-    AgentInterface,
     BoxSpace,
     DiscreteSpace,
     Feedback,
-    InterfaceValue,
     StepOutcome,
 )
-from ospbridge.task.base import ANY_NUMBER
 from ospbridge.task.making import make_task, task_maker
 from ospbridge.task.plain import PlainTask
 from ospbridge.task.reading import read
@@ -77,20 +74,6 @@ def test_an_action_that_the_caller_overwrites_is_remembered_as_it_was_given() ->
     tried.inputs(action)
     action[:] = 0.0
     assert step(tried).reward == 1.5
-
-
-def test_the_widest_range_can_be_normalised_and_scaled() -> None:
-    most = float(np.finfo(np.float32).max)  # as programs say it that have no limit
-    value = InterfaceValue("/Any", -most, most)
-    scenario = read(
-        'name = "x"\n[[agent]]\n[agent.action]\nnormalised = true\n[agent.observe]\nscale = true\n'
-    )
-    tried = make_task(scenario, AgentInterface(1, "wide", (value,), (value,), ()), bounded=True)
-    empty = np.zeros(0, np.float32)
-    for action, number in ((-1.0, -most), (0.0, 0.0), (0.5, most / 2), (1.0, most)):
-        assert tried.inputs([action]).tolist() == [number]
-        found = tried.begin(StepOutcome(np.array([number], np.float32), empty, (), {}), seed=1)
-        assert found.observation.tolist() == pytest.approx([action])
 
 
 def test_normalised_actions_span_the_ranges() -> None:
@@ -156,28 +139,6 @@ def test_choices_are_rows_of_inputs() -> None:
 
 
 REWARDED = '[agent.names]\nmotor = "input:/Left/Motor"\n[agent.episode]\nreward = "motor"\n'
-
-
-@pytest.mark.parametrize(
-    "rows, expected",
-    [
-        ("", (0.0, 1.0)),
-        ('[agent.action]\nout_of_bounds = "error"\n', (0.0, 1.0)),
-        ('[agent.action]\nout_of_bounds = "pass"\n', ANY_NUMBER),
-        ("[agent.action]\nnormalised = true\n", None),
-        ("[agent.action]\nrate = 0.5\n", None),
-        ("[agent.action]\nchoices = [[0, 1], [1, -1]]\n", None),
-        (REWARDED, None),
-    ],
-)
-def test_a_task_says_between_which_numbers_an_action_is_the_inputs(
-    rows: str, expected: tuple[float, float] | None
-) -> None:
-    tried = task(rows)
-    assert tried.as_given == expected
-    if expected is not None and expected != ANY_NUMBER:
-        action = np.array(expected, np.float32)
-        assert tried.inputs(action) is action
 
 
 # --- observations -------------------------------------------------------------------------------------------------

@@ -56,13 +56,6 @@ def test_a_class_that_observes_by_itself_does_so_from_the_reset_on(more: str, re
     assert seen == [[4.0 * history, 8.0]] * 3
 
 
-def test_a_class_that_observes_by_itself_begins_with_zeros_of_its_own_where_they_are_asked_for() -> None:
-    tried = task(f'task = "{__name__}:Pair"\n[agent.episode]\nreset_observation = "zeros"\n')
-    observation = tried.begin(outcome(0, 0, 4), seed=1).observation
-    assert observation.tolist() == [0.0, 2.0]
-    assert observation.dtype == np.float32
-
-
 class Broken(ScenarioTask):
     """A task with mistakes, one at a time."""
 
@@ -249,16 +242,3 @@ def test_what_a_class_of_the_users_returns_becomes_what_the_bridge_needs(
 def test_what_is_no_class_of_a_task_is_a_mistake_of_the_scenario(name: str, wrong: str) -> None:
     with pytest.raises(ScenarioInvalid, match=wrong):
         task(f'task = "{__name__}:{name}"\n')
-
-
-class Unmade(ScenarioTask):
-    """A task that cannot be made."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        raise RuntimeError("no table of torques")
-
-
-def test_a_class_of_the_users_that_cannot_be_made_is_told_as_a_mistake_of_the_scenario() -> None:
-    with pytest.raises(ScenarioInvalid, match=r"Unmade' cannot be used: making it for agent 'arm' failed: "):
-        task(f'task = "{__name__}:Unmade"\n')

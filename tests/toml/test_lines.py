@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-from ospbridge.task.shipped import shipped, shipped_file
 from ospbridge.toml import lines as module
 from ospbridge.toml.lines import Lines
-from ospbridge.toml.tables import Mistakes, Table
 
 TEXT = '''\
 name = "x"   # agent[0].reward = 1
@@ -79,36 +73,6 @@ outputs = [
 @pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["unix", "dos"])
 def test_a_path_has_the_line_on_which_its_statement_begins(path: str, line: int | None, end: str) -> None:
     assert Lines(TEXT.replace("\n", end)).of(f"{path}: expected something else: not this") == line
-
-
-@pytest.mark.parametrize("name", shipped())
-def test_every_key_of_what_ships_stands_on_the_line_that_is_told(name: str) -> None:
-    file = shipped_file(name)
-    assert isinstance(file, Path)
-    text = file.read_text(encoding="utf-8")
-    lines = Lines(text)
-    found = 0
-    for path, key in keys(tomllib.loads(text), ""):
-        line = lines.of(f"{path}: wrong")
-        if line is not None:
-            found += 1
-            assert key in text.split("\n")[line - 1], path
-    assert found > 5
-
-
-def keys(data: Any, where: str) -> list[tuple[str, str]]:
-    """Every key path, as mistakes name it, with its last key."""
-    told: list[tuple[str, str]] = []
-    if isinstance(data, list):
-        for at, each in enumerate(data):
-            if isinstance(each, dict):
-                told += keys(each, f"{where}[{at}]")
-    elif isinstance(data, dict):
-        table = Table(data, where, None, Mistakes())
-        for key, value in data.items():
-            told.append((table.at(key), key))
-            told += keys(value, table.at(key))
-    return told
 
 
 def test_a_file_that_would_be_read_too_often_has_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
