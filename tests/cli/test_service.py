@@ -256,16 +256,15 @@ def test_a_service_that_is_not_there_is_told(manager: Manager) -> None:
     assert "is not installed" in run("status", "--user", code=69).stderr
 
 
-@pytest.mark.parametrize("instance", [None, "left"])
 def test_to_install_again_without_the_configuration_is_refused_and_forced(
-    manager: Manager, tmp_path: Path, instance: str | None
+    manager: Manager, tmp_path: Path
 ) -> None:
     config = tmp_path / '100% "mine".toml'
     config.write_text("")
-    words = ["install", "--user", *(["--instance", instance] if instance else [])]
+    words = ["install", "--user"]
     run(*words, "--config", str(config))
     manager.told()
-    usual = manager.configuration / f"{instance or 'ospbridge'}.toml"
+    usual = manager.configuration / "ospbridge.toml"
     told = run(*words, code=2).stderr
     assert f"reads {config} so far, and would read {usual}" in told
     assert f"--config '{config}', or --force" in told
@@ -299,3 +298,21 @@ def test_one_daemon_for_all_is_not_installed_beside_one_for_some(
     monkeypatch.setattr(installing, "run", lambda *_: f"{other} loaded active running\n")
     with pytest.raises(UsageError, match=f"{other} runs, and {wanted.unit} would end"):
         wanted.check_alone()
+
+
+def test_a_system_service_makes_its_group_before_its_configuration(
+    manager: Manager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installing, "needed_places", list)
+    monkeypatch.setattr(scope.Scope, "hidden", ())
+    for place in ("units", "sysusers", "configuration"):
+        monkeypatch.setattr(scope.Scope, place, tmp_path / place)
+    lines = run("install", "--dry-run").stdout.splitlines()
+    assert [line for line in lines if line and not line.startswith(" ")] == [
+        f"write   {tmp_path}/units/ospbridge.service",
+        f"write   {tmp_path}/sysusers",
+        f"run     systemd-sysusers {tmp_path}/sysusers",
+        f"write   {tmp_path}/configuration/ospbridge.toml",
+        "run     systemctl daemon-reload",
+        "run     systemctl enable ospbridge.service",
+    ]

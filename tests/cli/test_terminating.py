@@ -327,7 +327,7 @@ def test_closing_takes_two_seconds_at_most_whatever_became_of_the_simulator(
     end: Callable[[subprocess.Popen[Any]], None], stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert Limits().close == 2.0
-    monkeypatch.setitem(Limits.__init__.__kwdefaults__, "close", SOON)
+    monkeypatch.setitem(Limits.__init__.__kwdefaults__, "close", SOON)  # type: ignore[arg-type]  # there are some
     process, address = stage.program("sim", "--synthetic", "2,3,0", "--agents", "3", "--port", "0")
 
     def whole_life(agent: str, kind: str) -> float:

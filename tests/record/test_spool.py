@@ -10,7 +10,7 @@ import sys
 import threading
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
@@ -20,7 +20,7 @@ from ospbridge.record.spool_file import SpoolFile
 from tests.record.spools import ALL, keys, make, put, refused, until, while_written
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 both = pytest.mark.usefixtures("kept")
@@ -375,3 +375,43 @@ def test_closing_does_not_wait_longer_for_a_slow_disk_than_it_was_told(
     closed.set()
     # Its thread ends in peace, although nothing waits of what it has written.
     assert spool.close(30)
+
+
+def test_what_was_put_in_and_taken_back_again_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    insert = SpoolFile._insert_all
+
+    def refuse_in_the_end(file: SpoolFile, entries: Sequence[Made]) -> NoReturn:
+        insert(file, entries)
+        refused()
+
+    with Spool(tmp_path / "spool") as spool:
+        put(spool, "a", "b")
+        with monkeypatch.context() as refusing:
+            refusing.setattr(SpoolFile, "_insert_all", refuse_in_the_end)
+            spool.forget(spool.take(steps=10, size=ALL))
+            assert spool.put("c", 10, b"body")
+            until(lambda: spool.figures.trouble)
+            assert keys(spool) == ["b"]
+
+
+def test_much_is_written_in_groups_and_no_more_is_made_than_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: threading.Semaphore
+) -> None:
+    monkeypatch.setattr("ospbridge.record.spool.WRITTEN_TOGETHER", 2000 + 2 * EACH)
+    made: list[str] = []
+
+    def note(name: str) -> list[Made]:
+        made.append(name)
+        return make(name)
+
+    with Spool(tmp_path / "spool", on_stored=stored.release) as spool:
+        with monkeypatch.context() as refusing:
+            refusing.setattr(SpoolFile, "_insert_all", refused)
+            for name, size in (("a", 1000), ("b", 1000), ("c", 5000), ("d", 100)):
+                assert spool.put_made(size, partial(note, name))
+            until(lambda: made == ["a", "b"])
+        assert spool.settle(30)
+        assert keys(spool) == made == ["a", "b", "c", "d"]
+    assert sum(stored.acquire(blocking=False) for _ in range(9)) == 3

@@ -108,19 +108,3 @@ def test_a_recorded_real_server_is_joined_its_agents_taken_and_stepped() -> None
         ]
         assert all(text.startswith("reset 1: the recording has no GET_VALUE_IDS") for text in differing(told))
         assert machine.steps == 3
-
-
-def test_a_recorded_world_of_physics_is_played_by_a_vector_environment() -> None:
-    with replaying(RECORDINGS / "o01_ode_arena.jsonl") as (address, machine, told):
-        envs = gymnasium.make_vec("ospbridge/Agent-v0", num_envs=3, simulator=str(address), agents="*")
-        try:
-            with pytest.warns(UserWarning, match="seeds have no effect"):
-                envs.reset(seed=1)
-            inputs = np.full((3, 2), 0.8, np.float32)
-            for _ in range(50):
-                envs.step(inputs)
-        finally:
-            envs.close()
-        # The neutral step of the reset, and what the recorded client did not ask for.
-        assert machine.steps == 51
-        assert [text for text in differing(told) if text.startswith("step 2:")] == []

@@ -18,6 +18,7 @@ from ospbridge.interface import (
     Feedback,
     StepOutcome,
 )
+from ospbridge.task.base import ANY_NUMBER
 from ospbridge.task.making import make_task, task_maker
 from ospbridge.task.plain import PlainTask
 from ospbridge.task.reading import read
@@ -562,3 +563,25 @@ def test_an_agent_without_a_table_is_refused_alone_and_plain_among_many() -> Non
         make_task(scenario, arm(), bounded=True)
     assert type(task_maker(scenario)(arm(), bounded=True)) is PlainTask
     assert type(task_maker(read('name = "any"\n[[agent]]\n'))(arm(), bounded=True)) is ScenarioTask
+
+
+@pytest.mark.parametrize(
+    "rows, expected",
+    [
+        ("", (0.0, 1.0)),
+        ('[agent.action]\nout_of_bounds = "error"\n', (0.0, 1.0)),
+        ('[agent.action]\nout_of_bounds = "pass"\n', ANY_NUMBER),
+        ("[agent.action]\nnormalised = true\n", None),
+        ("[agent.action]\nrate = 0.5\n", None),
+        ("[agent.action]\nchoices = [[0, 1], [1, -1]]\n", None),
+        (REWARDED, None),
+    ],
+)
+def test_a_task_says_between_which_numbers_an_action_is_the_inputs(
+    rows: str, expected: tuple[float, float] | None
+) -> None:
+    tried = task(rows)
+    assert tried.as_given == expected
+    if expected is not None and expected != ANY_NUMBER:
+        action = np.array(expected, np.float32)
+        assert tried.inputs(action) is action
