@@ -11,13 +11,17 @@ import pytest
 
 from ospbridge.cli.conformance import DEVIATIONS
 from ospbridge.cli.upstream import LEARNING
+from ospbridge.daemon.attachment import State
 from ospbridge.daemon.awaited_reset import GRACE
 from ospbridge.daemon.relay.link import LEARN_WITHIN, LINGER, LINGER_LESS
 from ospbridge.interface import DEFAULT_PORT
+from ospbridge.osp.client.clock import Moved
 from ospbridge.osp.client.resetting import LONGEST, USUAL, USUAL_UNSEEN
+from ospbridge.osp.codes import COMMAND_CLASS
 from ospbridge.osp.profile import DOCUMENT, NERD, PROFILES, Profile
 from ospbridge.osp.step.lateness import LATEST
 from ospbridge.osp.step.lost_completions import UNSEEN
+from ospbridge.osp.step.recovery import RESET_TABLE, STEP_TABLE, Acknowledged, Action, Row
 from ospbridge.osp.timing import Limits as OspLimits
 from ospbridge.rllink.connecting import LONGEST_PAUSE, LONGEST_REFUSED, REFUSED_AGAIN
 from ospbridge.rllink.framing import LARGEST_BODY
@@ -65,7 +69,59 @@ def test_figures_of_a_page_are_those_of_the_code(name: str) -> None:
     assert [figure for figure in FIGURES[name] if figure not in text] == []
 
 
+def test_the_states_of_an_attachment_are_those_that_there_are() -> None:
+    table = page("explanation/barrier-reset-seeds").partition("| state |")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE) == [state.value for state in State]
+
+
 # --- what a silence means ---------------------------------------------------------------------------------------------
+
+MOVED = {
+    Moved.NO: "unchanged",
+    Moved.ONCE: "moved by one step",
+    Moved.OTHERWISE: "moved otherwise",
+    Moved.UNKNOWN: "no clock",
+    None: "any",
+}
+
+
+def rendered(table: tuple[Row, ...]) -> str:
+    """The table as Markdown."""
+    lines = [
+        "| votes acknowledged | clock | other clients | condition | action | because |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in table:
+        acknowledged = "any"
+        if row.acknowledged is not None:
+            acknowledged = " or ".join(kind.value for kind in Acknowledged if kind in row.acknowledged)
+        others = {None: "any", True: "control no agent", False: "control agents"}[row.sole]
+        conditions = [
+            text
+            for value, yes, no in (
+                (row.resent, "vote already repeated", "vote not repeated yet"),
+                (row.punctual, "never a late datagram", "datagrams come late"),
+                (row.hasty, "completion not overdue", ""),
+                (row.disowned, "clock contradicted all completions", ""),
+                (row.doubled, "a vote acknowledged twice", ""),
+                (row.trusted, "no fault on this network so far", ""),
+            )
+            if (text := {None: "", True: yes, False: no}[value])
+        ]
+        cells = [acknowledged, MOVED[row.moved], others, ", ".join(conditions), row.action.name, row.reason]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def test_the_decision_tables_are_those_of_the_code() -> None:
+    text = page("explanation/exactly-once")
+    for table in (STEP_TABLE, RESET_TABLE):
+        assert rendered(table) in text
+    explained = [f"| {action.name} | {action.value} |" for action in Action]
+    assert "\n".join(["| action | what ospbridge does |", "|---|---|", *explained]) in text
+    told = re.findall(r"^\| (\w+) \| [A-Z]|^\| (query|idempotent|barrier) \|", text, re.MULTILINE)
+    assert {one or other for one, other in told} == {kind.name.lower() for kind in COMMAND_CLASS.values()}
+
 
 # --- profiles --------------------------------------------------------------------------------------------------------
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import re
 from pathlib import Path
 
 import click
 import pytest
 
+import ospbridge
 from docs import generate
 from docs.generation import commands, events, exits, library
 from docs.generation.public import SECTIONS
 from ospbridge import errors
 from ospbridge.__main__ import HELP
+from ospbridge.cli import main
 from ospbridge.errors import OspBridgeError
 
 CLI = (generate.REFERENCE / "cli.md").read_text("utf-8")
@@ -55,6 +59,26 @@ def test_every_command_option_and_argument_stands_there_with_its_variable() -> N
     assert found > 100
 
 
+@pytest.mark.parametrize(
+    "variable, words, value",
+    [
+        ("OSPBRIDGE_AGENTS_SIMULATOR", ["agents"], "here:there"),
+        ("OSPBRIDGE_VALUES_LIST_PROFILE", ["values", "list"], "nobody"),
+        ("OSPBRIDGE_CONNECT_RESET_POLICY", ["config", "show"], "some"),
+        ("OSPBRIDGE_TRACE_SHOW_CODE", ["trace", "show", __file__], "NOWHERE"),
+        ("OSPBRIDGE_TRACE_SHOW_FROM", ["trace", "show", __file__], "soon"),
+        ("OSPBRIDGE_TRACE_SHOW_JSON", ["trace", "show", __file__], "perhaps"),
+    ],
+)
+def test_a_variable_of_the_page_is_read(variable: str, words: list[str], value: str) -> None:
+    from click.testing import CliRunner
+
+    assert f"`{variable}`" in CLI
+    result = CliRunner().invoke(main, words, env={variable: value})
+    assert result.exit_code == 2
+    assert value in result.stderr
+
+
 def test_every_variable_with_a_name_of_its_own_is_told() -> None:
     assert commands.variables_read() == set(commands.ENVIRONMENT)
 
@@ -78,6 +102,25 @@ def test_every_code_of_an_error_is_told_and_every_error_once() -> None:
     assert set(told.values()) <= set(exits.CODES)
 
 
+def test_no_command_ends_with_another_code() -> None:
+    """Neither by a number nor by a constant."""
+    for path in (Path(ospbridge.__path__[0]) / "cli").rglob("*.py"):
+        module = importlib.import_module(
+            f"ospbridge.cli.{path.stem}" if path.stem != "__init__" else "ospbridge.cli"
+        )
+        text = path.read_text("utf-8")
+        if "Exit" not in text and "sys.exit" not in text:
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
+                ("exceptions.Exit", "sys.exit")
+            ):
+                said = ast.unparse(node.args[0])
+                if not said.endswith(".exit_code"):
+                    code = int(said) if said.isdecimal() else getattr(module, said)
+                    assert code in exits.CODES, f"{path}: {said}"
+
+
 # --- log events -----------------------------------------------------------------------------------------------------
 
 
@@ -87,7 +130,41 @@ def test_every_event_is_told_with_what_it_means() -> None:
     assert [key for key, meaning in told.items() if not meaning] == []
 
 
+def test_every_logger_is_found_by_its_name() -> None:
+    """Events of a logger that is called otherwise would be overlooked."""
+    for path in Path(ospbridge.__path__[0]).rglob("*.py"):
+        text = path.read_text("utf-8")
+        if "logs.get(" not in text and "structlog." not in text:
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith(
+                ("logs.get(", "structlog.")
+            ):
+                assert [ast.unparse(target) for target in node.targets] == ["log"], path
+
+
+def test_fields_are_found_where_they_are_written_together() -> None:
+    found = events.events()
+    opened = found["The daemon", "hub open", "info"]
+    assert {"hub", "simulator"} <= set(opened.always)
+    assert {"address", "listen"} <= set(opened.sometimes)
+    assert "weights_seq_no" in found["Environments", "episode", "info"].sometimes
+    assert ("RLlink servers", "the driver waits for its agents", "warning") in found
+
+
 # --- the Python library ---------------------------------------------------------------------------------------------
+
+
+def test_what_the_library_lists_is_public_where_it_is_defined() -> None:
+    """Modules whose extra is not installed say so in words."""
+    for section in SECTIONS:
+        for listed in section.listed:
+            try:
+                module = importlib.import_module(listed.module)
+            except errors.ConfigurationError as error:
+                assert "pip install" in error.hint  # noqa: PT017  # where it can be imported is looked at below
+                continue
+            assert listed.name in module.__all__, listed.path
 
 
 def test_all_of_the_library_is_documented_and_each_error_it_names_is_one() -> None:

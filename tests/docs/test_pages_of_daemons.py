@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import re
 import shutil
 import signal
@@ -13,6 +14,7 @@ import tomllib
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import gymnasium
 import numpy as np
@@ -21,7 +23,13 @@ from click.testing import CliRunner
 
 import ospbridge
 from ospbridge.cli import main
+from ospbridge.dashboard.address import Access, called, listening, read_token
+from ospbridge.dashboard.assets import page_files
+from ospbridge.dashboard.streaming import MOST_STREAMS
 from ospbridge.errors import ConfigurationError
+from ospbridge.hub.status import RETURNS_KEPT
+from ospbridge.interface import Endpoint
+from ospbridge.observe.recent import MOST_KEPT
 from ospbridge.policy.distributions import distribution
 from ospbridge.record.reading import read_recording
 from ospbridge.session.hub_client import default_hub
@@ -266,3 +274,68 @@ def test_observed_environments_feed_the_sink(tmp_path: Path, monkeypatch: pytest
 
 
 # --- the dashboard ---------------------------------------------------------------------------------------------------
+
+DASHBOARD = page("how-to/dashboard")
+
+
+@needs_openssl
+def test_a_dashboard_is_opened_by_the_page_s_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("starlette", reason="needs the extra: pip install 'ospbridge[dashboard]'")
+    pytest.importorskip("hypercorn", reason="needs the extra: pip install 'ospbridge[dashboard]'")
+    monkeypatch.chdir(tmp_path)
+    (token,) = re.findall(r"^\(umask.*\)$", DASHBOARD, re.MULTILINE)
+    sh(token)
+    *_, (_, *options) = commands(DASHBOARD)
+    host = options[options.index("--dashboard-host") + 1]
+    options[options.index("8464")] = "0"
+    with (
+        UdpSimulator(ArenaWorld(1), port=0) as simulator,
+        Daemon(simulator.address, *options, directory=tmp_path) as daemon,
+    ):
+        (entry,) = daemon.lines("dashboard open")
+        connection = http.client.HTTPConnection("127.0.0.1", urlsplit(entry["url"]).port, timeout=30)
+        for name, status in ((host, 401), ("elsewhere.example.org", 421)):
+            connection.request("GET", "/", headers={"Host": name})
+            response = connection.getresponse()
+            response.read()
+            assert response.status == status
+        connection.close()
+        assert daemon.end() == 0
+
+
+def test_the_page_on_the_dashboard_has_the_words_and_numbers_of_the_program(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("a-token-of-some-length")
+    file.chmod(0o644)
+    rows = re.findall(r"^\| (`.*?`|\*.*?) \|", DASHBOARD, re.MULTILINE)
+    for refuse, words in (
+        (lambda: read_token(file), "every user of this host may open"),
+        (lambda: listening(Endpoint("0.0.0.0", 0), guarded=False), "other hosts can reach a dashboard at"),
+        (lambda: called("https://lab.example.org"), "browsers cannot call the dashboard"),
+    ):
+        with pytest.raises(ConfigurationError, match=words):
+            refuse()
+        assert any(words in row for row in rows)
+    script = "".join(page_files()[name].decode() for name in ("stream.js", "main.js", "door.html"))
+    of_the_page = (
+        "no answer",
+        "connecting",
+        "refused: too many pages, or another token",
+        "That is not the token",
+    )
+    for words in of_the_page:
+        assert any(f"*{words}*" in row for row in rows)
+        assert words in script
+    assert not Access().knows("lab.example.org")
+    for number in (
+        f"latest {RETURNS_KEPT} episodes",
+        f"the latest {MOST_KEPT} since",
+        f"{MOST_STREAMS} pages",
+    ):
+        assert number in DASHBOARD
+    (line,) = re.findall(r"`(dashboard = \"\d+\")`", DASHBOARD)
+    (tmp_path / "daemon.toml").write_text(f"[daemon]\n{line}\n")
+    told = commanded("config", "show", "--config", str(tmp_path / "daemon.toml"))
+    assert "8464" in tomllib.loads(told)["daemon"]["dashboard"]

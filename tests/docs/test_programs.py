@@ -26,6 +26,7 @@ import ospbridge
 from ospbridge.cli import main
 from ospbridge.envs.rllib import place_of
 from ospbridge.errors import ConfigurationError
+from ospbridge.osp.profile import DOCUMENT
 from ospbridge.record.collecting import EpisodeCollector, at_once
 from ospbridge.record.writing import EpisodeWriter
 from ospbridge.simulator.arena import ArenaWorld
@@ -366,6 +367,19 @@ def test_traces_are_recorded_shown_filtered_and_replayed_as_their_page_says(
     assert capsys.readouterr().out == first
     wanted = r"clients: 1, steps: \d\d+, resets: 1, differences from the recording: 0"
     assert re.fullmatch(wanted, told.splitlines()[-1])
+
+
+@pytest.mark.loopback
+def test_what_conformance_probed_is_traced_as_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    *_, probe, show = commands(page("how-to/diagnose"))
+    with UdpSimulator(ArenaWorld(2), port=0, profile=DOCUMENT) as simulator:
+        commanded(*(str(simulator.address) if word == "127.0.0.1:45454" else word for word in probe))
+    told = commanded(*show)
+    assert "D8 codes 75 and 76 are swapped" in told
+    assert "RESET_SIMULATION" in told
 
 
 # --- a Ray cluster ---------------------------------------------------------------------------------------------------

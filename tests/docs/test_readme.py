@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import click
 
 import ospbridge
 from ospbridge.cli import main
-from tests.docs.pages import ROOT
+from tests.docs.pages import DOCS, ROOT, page
 
 README = (ROOT / "README.md").read_text("utf-8")
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def rows(header: str) -> list[list[str]]:
@@ -69,3 +71,17 @@ def test_the_layout_is_that_of_the_contract_and_of_the_package() -> None:
     there = packages | layout[0]
     assert layout == {floor: names & there for floor, names in contract().items()}
     assert packages <= set().union(*layout.values())
+
+
+def test_the_architecture_and_its_picture_have_every_package_on_its_floor() -> None:
+    text = page("explanation/architecture")
+    told: dict[int, set[str]] = {}
+    for floor, rooms in re.findall(r"^\| (\d) \| (.+?) \|", text, re.MULTILINE):
+        told.setdefault(int(floor), set()).update(re.findall(r"`(\w+)`", rooms))
+    (name,) = re.findall(r"\]\(\.\./(pictures/\w+\.svg)\)", text)
+    drawn: dict[int, set[str]] = {}
+    for group in ET.parse(DOCS / name).iter(f"{SVG}g"):
+        if (floor := group.get("id", "")).startswith("floor-"):
+            rooms = {each.text for each in group.iter(f"{SVG}text") if "room-name" in each.get("class", "")}
+            drawn[int(floor.removeprefix("floor-"))] = {room or "" for room in rooms}
+    assert told == drawn == contract()

@@ -8,6 +8,7 @@ from dataclasses import MISSING, Field, fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+import click
 import gymnasium
 import numpy as np
 import orjson
@@ -16,6 +17,13 @@ from gymnasium.vector import AutoresetMode
 
 import ospbridge
 from ospbridge import errors
+from ospbridge.bench.figures import QUANTITIES
+from ospbridge.bench.hub import DAEMON
+from ospbridge.bench.subjects import FLOORS
+from ospbridge.bench.vectors import QUANTITIES_OF_MANY
+from ospbridge.cli.bench import bench
+from ospbridge.cli.plot import plot
+from ospbridge.cli.trace import trace
 from ospbridge.daemon.relay import observing
 from ospbridge.diagnosis.checks import State
 from ospbridge.diagnosis.deviations import DEVIATIONS
@@ -36,13 +44,24 @@ from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.task import scenario
 from ospbridge.task.expressions import CONSTANTS, FUNCTIONS
 from ospbridge.task.guarding import _TOLD
-from tests.docs.pages import page, section, words_of
+from tests.docs.pages import DOCS, page, section, words_of
 from tests.record.episodes import feedback, whose
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 assert ospbridge.__version__
+
+
+def first_cells(text: str, header: str) -> list[str]:
+    """What stands in the first column of the table with that first line."""
+    table = text.partition(header + "\n")[2].partition("\n\n")[0]
+    return [line.split(" | ")[0].strip("| ") for line in table.splitlines()[1:]]
+
+
+def options_of(*given: click.Command) -> set[str]:
+    options = [each for command in given for each in command.params if isinstance(each, click.Option)]
+    return {option for each in options for option in each.opts}
 
 
 # --- limits and terms -------------------------------------------------------------------------------------------------
@@ -84,6 +103,15 @@ def test_figures_of_how_to_pages_are_those_of_the_code() -> None:
         assert figure in words_of(f"how-to/{name}")
 
 
+def test_terms_stand_in_the_order_of_a_dictionary_and_other_pages_use_them() -> None:
+    terms = re.findall(r"^\| ([^|]+) \| [^|]+ \|$", page("reference/terms"), re.MULTILINE)[1:]
+    assert len(terms) > 30
+    assert sorted(set(terms), key=str.casefold) == terms
+    others = [path.read_text("utf-8") for path in sorted(DOCS.rglob("*.md")) if path.name != "terms.md"]
+    text = " ".join(others).casefold()
+    assert [term for term in terms if not re.search(rf"\b{re.escape(term.casefold())}", text)] == []
+
+
 # --- simulators -------------------------------------------------------------------------------------------------------
 
 
@@ -106,6 +134,13 @@ def test_the_page_has_every_deviation_as_it_is_probed() -> None:
 def test_all_that_a_world_of_ones_own_has_is_told() -> None:
     told = set(re.findall(r"^\| `(\w+)", page("how-to/own-simulator"), re.MULTILINE))
     assert told == {name for name, _ in inspect.getmembers(World) if not name.startswith("_")}
+
+
+def test_the_errors_of_a_program_of_ones_own_are_there() -> None:
+    table = page("how-to/program").partition("| error | what happened")[2].partition("\n\n")[0]
+    named = re.findall(r"`(\w+)`", table)
+    assert len(named) > 8
+    assert set(named) <= set(errors.__all__)
 
 
 # --- environments -----------------------------------------------------------------------------------------------------
@@ -225,6 +260,32 @@ def test_every_word_source_and_function_of_scenarios_is_documented() -> None:
 
 
 # --- options of commands ----------------------------------------------------------------------------------------------
+
+
+def test_the_pages_on_traces_and_pictures_name_every_option_and_no_other() -> None:
+    show, filtering, replay = (options_of(trace.commands[name]) for name in ("show", "filter", "replay"))
+    text = page("how-to/traces")
+    told = set(re.findall(r"`(--[a-z]+)", text)) - {"--trace", "--profile"}
+    assert told == {option for option in show | filtering | replay if option[:2] == "--"} - {"--output"}
+    rows = re.findall(r"^\| (`--.*) \| .* \|$", text, re.MULTILINE)
+    assert {option for row in rows for option in re.findall(r"--[a-z]+", row)} == (show & filtering) | replay
+    told = set(re.findall(r"(?<![\w-])(--?[a-z]+)", page("how-to/plot"))) - {"--trace", "--summary"}
+    assert told == options_of(plot) - {"--output"}
+
+
+def test_the_page_on_measuring_names_every_subcommand_and_column() -> None:
+    text = page("how-to/measure")
+    subcommands = first_cells(text, "| subcommand | measures |")
+    assert {cell.strip("`") for cell in subcommands} == set(bench.commands)
+    told = " ".join(first_cells(text, "| column | JSON | meaning |"))
+    for quantity in (*QUANTITIES, DAEMON):
+        assert f"`{quantity.title}`" in told
+        assert f"`{quantity.key}`" in text
+    for quantity in QUANTITIES_OF_MANY[len(QUANTITIES) :]:
+        assert f"`{quantity.title.removeprefix('P50 us ')}`" in text
+    for floor in FLOORS:
+        assert f"The {floor}" in text
+    assert set(re.findall(r"(?<![\w-])(--[a-z]+)", text)) <= options_of(*bench.commands.values())
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
