@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import subprocess
 import sys
 from typing import Any
@@ -15,7 +14,7 @@ from ospbridge.errors import ConfigurationError, LocalProtocolError
 from ospbridge.interface import BoxSpace, DiscreteSpace
 from ospbridge.policy.acting import Policy
 from ospbridge.policy.distributions import MultiDiscreteSpace
-from tests.policy.weights import SHARED, box, module_weights, plainly
+from tests.policy.weights import SHARED, box, module_weights
 
 OBSERVATIONS = np.random.default_rng(3).normal(size=(9, 4)).astype(np.float32)
 LARGEST = float(np.finfo(np.float32).max)
@@ -23,15 +22,6 @@ LARGEST = float(np.finfo(np.float32).max)
 
 def acts(outputs: int, space: Any, **how: Any) -> Policy:
     return Policy(module_weights(outputs=outputs), box(4), space, seed=11, **how)
-
-
-def test_a_choice_goes_up_and_to_the_simulator_as_it_is() -> None:
-    decision = acts(3, DiscreteSpace(3)).act(OBSERVATIONS[0])
-    assert isinstance(decision.action, int)
-    assert decision.sent_action == decision.action
-    inputs = plainly(module_weights(outputs=3), OBSERVATIONS[:1])[0]
-    assert np.abs(decision.dist_inputs - inputs).max() < 1e-5
-    assert decision.logp == pytest.approx(inputs[decision.action] - math.log(np.exp(inputs).sum()), abs=1e-5)
 
 
 @pytest.mark.parametrize("space, outputs", [(DiscreteSpace(4), 4), (box(2, -3, 5), 4)])
@@ -50,17 +40,6 @@ def test_greedy_decides_alike_each_time_with_the_log_probability_of_exploring() 
     assert np.array_equal(first.action, second.action)
     again = policy.logp(first.dist_inputs[None], first.action[None])
     assert first.logp == pytest.approx(float(again[0]), abs=1e-5)
-
-
-def test_decisions_are_the_callers_own() -> None:
-    policy = acts(4, box(2, -1, 1))
-    first = policy.act(OBSERVATIONS[0])
-    kept = [np.copy(each) for each in (first.action, first.dist_inputs, first.sent_action)]
-    policy.act(OBSERVATIONS[1])
-    assert all(
-        np.array_equal(*pair)
-        for pair in zip(kept, (first.action, first.dist_inputs, first.sent_action), strict=True)
-    )
 
 
 # --- what goes to the simulator ---------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from ospbridge.errors import ConfigurationError
 from ospbridge.policy.architecture import read_architecture
 from ospbridge.policy.describing import describe
 from ospbridge.policy.onnx_signature import TensorType, read_signature
-from tests.policy.onnx_models import described, linear_model, recorded
+from tests.policy.onnx_models import recorded
 from tests.policy.weights import SEPARATE, SHARED, dense, module_weights
 
 if TYPE_CHECKING:
@@ -54,13 +54,6 @@ def test_layer_normalisation_belongs_to_the_layer_before() -> None:
     assert not found.encoder[1].norm_weight
 
 
-def test_free_log_std_doubles_the_outputs() -> None:
-    weights = module_weights(outputs=3) | {"pi.log_std": np.zeros(3, np.float32)}
-    found = read_architecture(weights)
-    assert found.free_log_std
-    assert found.outputs == 6
-
-
 def test_the_weights_of_another_algorithm_are_refused_with_what_is_supported() -> None:
     with pytest.raises(ConfigurationError, match=r"their keys are .*qf\.net") as caught:
         read_architecture(dense(RANDOM, "qf.net.mlp.0.", 4, 2))
@@ -92,12 +85,6 @@ def test_a_missing_key_is_named(key: str) -> None:
         read_architecture(weights)
 
 
-def test_a_missing_head_is_told() -> None:
-    weights = {key: array for key, array in module_weights().items() if not key.startswith("pi.net")}
-    with pytest.raises(ConfigurationError, match=r"lack the keys pi\.net\.mlp\.N\.weight"):
-        read_architecture(weights)
-
-
 @pytest.mark.parametrize(
     "key, shape, expected",
     [
@@ -114,12 +101,6 @@ def test_a_wrong_shape_is_told_with_the_key_and_the_right_one(
 ) -> None:
     weights = module_weights() | {key: np.zeros(shape, np.float32)}
     with pytest.raises(ConfigurationError, match=f"'{key}' has shape {expected}"):
-        read_architecture(weights)
-
-
-def test_a_normalisation_without_a_dense_layer_before_it_is_refused() -> None:
-    weights = module_weights(4, (8,)) | norm(f"{SHARED}net.mlp.2.", 8)
-    with pytest.raises(ConfigurationError, match="does not stand right behind a dense layer"):
         read_architecture(weights)
 
 
@@ -153,12 +134,6 @@ def test_a_recorded_model_of_choices_tells_its_versions_ends_and_operators() -> 
     assert found.trouble == ""
 
 
-def test_an_initialiser_among_the_inputs_is_none_of_them() -> None:
-    matrix = np.zeros((3, 2), np.float32)
-    found = read_signature(linear_model(matrix, more_inputs=[described("w", [3, 2])]))
-    assert [each.name for each in found.inputs] == ["x"]
-
-
 def test_what_is_no_model_is_told_with_the_reason() -> None:
     found = describe(b"no model at all")
     assert (found.kind, found.size, found.onnx) == ("onnx", 15, None)
@@ -184,13 +159,6 @@ def test_weights_tell_sizes_and_both_spaces_that_an_even_number_may_stand_for() 
     assert found.arrays is not None
     assert dict(found.arrays)["pi.net.mlp.0.weight"] == (4, 6)
     assert found.size == sum(array.nbytes for array in weights.values())
-
-
-def test_an_odd_number_stands_for_choices_only_and_free_deviations_for_a_box_only() -> None:
-    weights = module_weights(inputs=5, hiddens=(8,), outputs=3)
-    assert describe(weights).actions == ("one of 3 choices",)
-    weights["pi.log_std"] = np.zeros(3, np.float32)
-    assert describe(weights).actions == ("a box of 3 numbers",)
 
 
 def test_weights_that_no_policy_is_made_from_are_listed_with_the_reason() -> None:
@@ -227,13 +195,6 @@ DQN = {
     "vf.net.mlp.0.weight": (1, 256),
     "vf.net.mlp.0.bias": (1,),
 }
-SAC = {
-    "pi_encoder.net.mlp.0.weight": (256, 5),
-    "pi_encoder.net.mlp.0.bias": (256,),
-    "pi.log_std_clip_param_const": (1,),
-    "pi.net.mlp.0.weight": (4, 256),
-    "pi.net.mlp.0.bias": (4,),
-}
 
 
 @pytest.mark.parametrize(
@@ -248,11 +209,10 @@ SAC = {
             ("one of 4 choices", "a box of 2 numbers"),
         ),
         (DQN, 5, None, ()),
-        (SAC, 5, 4, ("one of 4 choices", "a box of 2 numbers")),
         (CNN, None, 3, ("one of 3 choices",)),
         ({name: shape for name, shape in LSTM.items() if not name.startswith("pi.net")}, 5, None, ()),
     ],
-    ids=["LSTM", "free deviations", "layers not shared", "DQN", "SAC", "CNN", "no head"],
+    ids=["LSTM", "free deviations", "layers not shared", "DQN", "CNN", "no head"],
 )
 def test_a_module_that_nobody_can_act_from_tells_its_widths_where_its_weights_do(
     shapes: dict[str, tuple[int, ...]], observation: int | None, outputs: int | None, actions: tuple[str, ...]

@@ -82,21 +82,6 @@ def test_numbers_have_their_means_and_deviations_and_are_independent() -> None:
     assert logp == pytest.approx(expected, abs=1e-4)
 
 
-def test_the_density_is_that_of_the_number_as_it_was_rounded() -> None:
-    inputs = np.array([1.0, -20.0], np.float32)
-    action, logp = DiagGaussian(1).draw_row(inputs, np.random.default_rng(8))
-    assert action.tolist() == [1.0]
-    assert logp == pytest.approx(20.0 - 0.5 * math.log(2 * math.pi), abs=1e-4)
-
-
-def test_greedy_is_the_most_probable_choice_and_the_mean() -> None:
-    assert Categorical(3).draw_row(np.array([0.0, 2.0, 1.0], np.float32), None)[0] == 1
-    several, _ = MultiCategorical((2, 3)).draw_row(np.array([1, 0, 0, 0, 9], np.float32), None)
-    assert several.tolist() == [0, 2]
-    mean, _ = DiagGaussian(2).draw_row(np.array([0.5, -7.0, 1.0, 1.0], np.float32), None)
-    assert mean.tolist() == [0.5, -7.0]
-
-
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("kind", ALL)
 def test_what_is_not_finite_gives_no_finite_log_probability(kind: Distribution, bad: float) -> None:

@@ -8,15 +8,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 import pytest
 
 from ospbridge.interface import BoxSpace, DiscreteSpace
 from ospbridge.policy.acting import Policy
 from ospbridge.policy.distributions import ActionSpace, MultiDiscreteSpace
-from tests.policy.onnx_models import TRACES
-from tests.policy.weights import box, plainly
+from tests.policy.weights import box
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -114,21 +112,3 @@ def test_what_goes_to_the_simulator_is_what_rllib_sends_its_environments(name: s
 
 
 # --- weights as a real server of RLlink sent them: a SET_STATE of Ray 2.60.0, byte for byte ------------------------
-
-
-def sent() -> dict[str, NDArray[np.float32]]:
-    message = msgspec.msgpack.decode((TRACES / "ray260_box.msgpack").read_bytes())
-    return {
-        key: np.frombuffer(array[b"data"], array[b"type"]).reshape(array[b"shape"])
-        for key, array in message["state"]["rl_module"].items()
-    }
-
-
-def test_a_policy_acts_from_what_rllib_sends() -> None:
-    weights = sent()
-    policy = Policy(weights, box(5), box(2, -1.0, 1.0), seed=1)
-    observations = np.random.default_rng(3).normal(size=(20, 5)).astype(np.float32)
-    del weights["pi.log_std_clip_param_const"]
-    expected = plainly(weights, observations)
-    assert np.abs(policy.act(observations).dist_inputs - expected).max() < 1e-5
-    assert np.abs(policy.act(observations[0]).dist_inputs - expected[0]).max() < 1e-5

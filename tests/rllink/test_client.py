@@ -18,7 +18,7 @@ from ospbridge.rllink.messages import (
     Pong,
     SetState,
 )
-from ospbridge.rllink.server import EpisodesArrived, StateWanted
+from ospbridge.rllink.server import EpisodesArrived
 from ospbridge.rllink.timing import Limits
 from ospbridge.rllink.weights import ModuleWeights
 from tests.rllink.episodes import assert_equal, episode
@@ -85,20 +85,6 @@ def test_one_exchange_at_a_time() -> None:
         pair.client.begin(greet(pair.client), pair.now)
     with pytest.raises(LocalProtocolError, match="still under way"):
         pair.client.result()
-
-
-def test_a_batch_in_parts_arrives_whole() -> None:
-    pair = greeted()
-    messages = split(
-        [episode(300, seed=number) for number in range(4)],
-        MSGPACK,
-        await_weights=True,
-        least_steps=1200,
-        largest=20_000,
-    )
-    assert seq_of(pair.do(learn(pair.client, messages))) == 1
-    assert pair.steps == 1200
-    assert sum(isinstance(event, StateWanted) for event in pair.seen) == 1
 
 
 @pytest.mark.parametrize("messages", [[Episodes((episode(),))], [EpisodesAndGetState((episode(),))] * 2])
@@ -230,14 +216,6 @@ def test_silence_after_the_question_for_weights_is_no_episodes_fault_where_none_
     assert "--rllink-unannotated" in error.hint
 
 
-@pytest.mark.parametrize("name", ["config", "answer", "proof"])
-def test_silence_after_experience_may_be_an_episodes_fault(name: str) -> None:
-    pair = greeted()
-    pair.do(deliver(pair.client, [Episodes((episode(),))]))
-    pair.deaf = True
-    assert "bad episode" in pair.error(asked(name, pair.client)).hint
-
-
 def test_a_limit_counts_from_the_latest_that_left() -> None:
     client = greeted().client
     client.begin(deliver(client, [Episodes((episode(5),))]), 1000.0)
@@ -305,16 +283,6 @@ def test_a_connection_that_ends_in_mid_message_tells_how_much_was_there() -> Non
     error = pair.error(get_state(pair.client))
     assert "30 of 1000 bytes of a message" in error.message
     assert pair.client.lost is error
-
-
-def test_after_the_end_nothing_begins_any_more() -> None:
-    pair = greeted()
-    pair.client.eof(pair.now)
-    with pytest.raises(UpstreamLost):
-        pair.client.begin(get_state(pair.client), pair.now)
-    pair.client.receive(b"what still came", pair.now)
-    pair.client.eof(pair.now)
-    assert pair.client.data_to_send() == []
 
 
 @pytest.mark.parametrize("data", [b"HTTP/1.1 400", b"00000004what", b"00000001\xc1", b"00000002{}"])

@@ -17,11 +17,6 @@ def plan(dialect: Dialect | None = None, jitter: float = 0.0) -> ConnectPlan:
     return ConnectPlan(dialect, jitter=lambda: jitter)
 
 
-def test_the_first_attempt_is_made_at_once_in_the_newer_dialect() -> None:
-    assert plan().next_attempt() == Attempt(0.0, MSGPACK)
-    assert plan().dialect is None
-
-
 def test_a_server_that_closes_before_the_pong_is_tried_in_the_other_dialect_when_it_listens_again() -> None:
     attempts = plan()
     attempts.ended(End.CLOSED)

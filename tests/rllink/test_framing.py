@@ -16,12 +16,6 @@ def framed(body: bytes) -> bytes:
     return header(len(body)) + body
 
 
-def test_a_header_is_eight_digits_filled_with_zeros() -> None:
-    assert header(0) == b"00000000"
-    assert header(16) == b"00000016"
-    assert header(LARGEST_BODY) == b"99999999"
-
-
 @pytest.mark.parametrize("length", [LARGEST_BODY + 1, -1])
 def test_a_length_that_eight_digits_cannot_say_is_refused_before_sending(length: int) -> None:
     with pytest.raises(LocalProtocolError, match="does not fit RLlink's header") as caught:
@@ -110,9 +104,3 @@ def test_what_is_unfinished_is_told() -> None:
     assert deframer.unfinished() == "4 of 8 bytes of a header"
     assert list(deframer.bodies(b"0010abc")) == []
     assert deframer.unfinished() == "3 of 10 bytes of a message"
-
-
-@pytest.mark.parametrize("largest", [0, -1, LARGEST_BODY + 1])
-def test_a_limit_that_no_header_can_reach_is_refused(largest: int) -> None:
-    with pytest.raises(LocalProtocolError, match="the limit of a message"):
-        Deframer(largest=largest)

@@ -49,25 +49,6 @@ def test_the_dialect_is_that_of_the_first_message(dialect: Dialect) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("config", [CONFIG, SetConfig(5), SetConfig(1, False)])
-def test_the_settings_given_are_told(dialect: Dialect, config: SetConfig) -> None:
-    server = ServerMachine(config)
-    server.receive(dialect.encode(GetConfig()))
-    assert said(server) == [config]
-
-
-@BOTH
-def test_weights_are_sent_when_the_caller_has_them(dialect: Dialect) -> None:
-    server = ServerMachine(CONFIG)
-    server.receive(dialect.encode(GetState()))
-    assert events(server) == [StateWanted(learned=False)]
-    assert server.data_to_send() == []
-    policy = OnnxWeights(b"model", 3)
-    server.send_state(policy)
-    assert said(server) == [SetState(policy)]
-
-
-@BOTH
 def test_experience_arrives_before_the_wish_for_weights(dialect: Dialect) -> None:
     server = ServerMachine(CONFIG)
     server.receive(dialect.encode(Episodes((episode(3),))))

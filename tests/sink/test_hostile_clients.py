@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import struct
-import threading
 import tracemalloc
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,8 +13,6 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from ospbridge.errors import ConfigurationError
-from ospbridge.record.reading import read_recording
 from ospbridge.rllink.dialects import MSGPACK
 from ospbridge.rllink.exchanges import deliver
 from ospbridge.rllink.fragments import EpisodeFragment
@@ -72,21 +69,6 @@ async def test_actions_of_an_odd_form_end_their_client_with_the_reason_and_no_ot
         assert why in told["reason"]
         assert told["hint"]
     assert recorded(tmp_path / "in") == [(5, 5.0, "terminated")]
-
-
-@pytest.mark.parametrize(
-    "actions", [np.full(3, -5), np.zeros((3, 2), np.int64), np.array([0, -1, 2])], ids=str
-)
-async def test_the_store_refuses_choices_that_no_recording_can_hold_and_goes_on(
-    tmp_path: Path, actions: np.ndarray[Any, Any]
-) -> None:
-    bad = EpisodeFragment("bad", np.zeros((4, 2), np.float32), actions, np.zeros(3, np.float32))
-    with Store(tmp_path) as store:
-        with pytest.raises(ConfigurationError, match="'bad' has actions that no recording can hold"):
-            store.add([bad], client="c")
-        store.add([fragment("good")], client="c")
-    assert [episode.id for episode in read_recording(tmp_path)] == ["good"]
-    assert (store.written, store.again) == (1, 0)
 
 
 async def test_a_fault_of_the_sinks_own_ends_its_client_only_and_is_told(
@@ -156,35 +138,6 @@ async def test_who_asks_for_weights_many_times_at_once_is_sent_them_one_by_one(
     assert most < 10 * size
 
 
-async def test_experience_between_a_wish_for_weights_and_a_ping_is_on_disk_before_its_pong(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save(tmp_path / "policy.npz", np.ones((2, 2), np.float32))
-    store = Store(tmp_path / "in")
-    add, written = store.add, threading.Event()
-
-    def slow(fragments: tuple[EpisodeFragment, ...], *, client: str) -> list[EpisodeFragment]:
-        assert written.wait(WITHIN)
-        return add(fragments, client=client)
-
-    monkeypatch.setattr(store, "add", slow)
-    async with sink(store, PolicyFile(tmp_path / "policy.npz")) as address:
-        stream = await trio.open_tcp_stream("127.0.0.1", address.endpoint.port)
-        async with stream:
-            heard = b""
-            with trio.move_on_after(0.3):
-                await stream.send_all(said(GET_STATE, GET_STATE, episodes([0, 1]), PING))
-                while True:
-                    heard += await stream.receive_some(1000)
-            assert PONG not in heard
-            written.set()
-            with trio.fail_after(WITHIN):
-                while PONG not in heard:
-                    heard += await stream.receive_some(1000)
-    assert heard.count(b"SET_STATE") == 2
-    assert recorded(tmp_path / "in") == [(2, 2.0, "terminated")]
-
-
 # --- when they say it --------------------------------------------------------------------------------------------
 
 
@@ -227,19 +180,6 @@ async def test_who_has_said_something_may_be_silent_for_as_long_as_it_likes(
 
 
 # --- how they go -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("length", [3, 60])
-async def test_a_message_that_is_cut_off_is_told_with_what_came_of_it(tmp_path: Path, length: int) -> None:
-    whole = said(PING, episodes([0, 1]))
-    async with sink(Store(tmp_path / "in")) as address:
-        with capture_logs() as logs:
-            cut = said(episodes([0, 1, 2]))[:length]
-            assert PONG in await heard_until_dismissed(address.endpoint.port, whole + cut, leaves=True)
-    (told,) = [line for line in logs if line["event"] in ("a client is dismissed", "a client left")]
-    assert (told["event"], told["log_level"]) == ("a client is dismissed", "warning")
-    assert f" {length if length < 8 else length - 8} of " in told["reason"]
-    assert recorded(tmp_path / "in") == [(2, 2.0, "terminated")]
 
 
 async def test_who_has_reset_its_connection_before_it_was_heard_ends_no_other() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
-import struct
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -14,23 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-import trio
 from click.testing import CliRunner
 from structlog.testing import capture_logs
 
 import ospbridge
 from ospbridge.cli import main
-from ospbridge.errors import ConfigurationError, UpstreamLost
-from ospbridge.policy.files import read_policy
+from ospbridge.errors import UpstreamLost
 from ospbridge.record.reading import read_recording
-from ospbridge.rllink import connecting
 from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
 from ospbridge.rllink.exchanges import get_config, get_state, learn
 from ospbridge.rllink.messages import EpisodesAndGetState
 from ospbridge.rllink.weights import ModuleWeights
-from ospbridge.sink import policy_file, serving
+from ospbridge.sink import serving
 from ospbridge.sink.policy_file import PolicyFile
-from ospbridge.sink.serving import Sink
 from ospbridge.sink.store import LOCK, Store
 from ospbridge.transport.stream_addresses import ServerTls, parse_stream
 from tests.daemon.certificates import Authority
@@ -41,28 +35,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.loopback
-
-
-@pytest.mark.trio
-async def test_a_reset_in_the_first_greeting_does_not_make_the_older_dialect_the_one_to_speak(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(connecting, "RECYCLING", 0.01)
-    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    address = parse_stream(f"127.0.0.1:{listener.socket.getsockname()[1]}")
-
-    async def reset_once_and_serve() -> None:
-        stream = await listener.accept()
-        await stream.receive_some(1)
-        stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        await stream.aclose()
-        await Sink(None, None, env_steps=100).serve([listener], None)
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(reset_once_and_serve)
-        async with linked(address) as connection:
-            assert connection.dialect is MSGPACK
-        nursery.cancel_scope.cancel()
 
 
 @pytest.fixture
@@ -136,20 +108,6 @@ async def test_ids_that_differ_in_odd_characters_only_are_told_apart_in_either_d
         async with sink(Store(tmp_path / "in")) as address, linked(address, dialect) as connection:
             await sent(connection, *(fragment(each) for each in ids), *(fragment(each) for each in ids))
     assert sorted(episode.id for episode in read_recording(tmp_path / "in")) == sorted(ids)
-
-
-def test_what_a_sink_was_killed_over_is_swept_up_and_nothing_else(tmp_path: Path) -> None:
-    with Store(tmp_path) as store:
-        store.add([fragment("a")], client="c")
-    (whole,) = tmp_path.glob("*.npz")
-    half = tmp_path / f".{whole.stem.replace('-a-', '-b-')}.part"
-    others = tmp_path / ".somebody-elses.part"
-    for path in (half, others):
-        path.write_bytes(b"half")
-    with Store(tmp_path) as store:
-        assert sorted(tmp_path.iterdir()) == sorted([whole, others, tmp_path / LOCK])
-        store.add([fragment("a"), fragment("b")], client="c")
-    assert (store.written, store.again) == (1, 1)
 
 
 @pytest.mark.trio
@@ -277,69 +235,15 @@ def test_what_cannot_work_is_told_before_anybody_connects(options: list[str], wh
     assert why in done.stderr
 
 
-# --- the policy's file, whenever it changes ----------------------------------------------------------------------
-
-
-NAME = "pi.net.mlp.0.weight"
-
-
-def save_rows(path: Path, rows: int) -> None:
-    save(path, np.ones((rows, 2), np.float32))
-
-
-def rows(policy: PolicyFile) -> int:
-    weights = policy.weights(0)
-    assert isinstance(weights, ModuleWeights)
-    return len(weights.arrays[NAME])
-
-
-def test_a_file_that_changes_while_it_is_first_read_is_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "policy.npz"
-    save_rows(path, 3)
-
-    def read_and_overtaken(path: Path) -> Any:
-        content = read_policy(path)
-        save_rows(path, 5)
-        return content
-
-    with monkeypatch.context() as patch:
-        patch.setattr(policy_file, "read_policy", read_and_overtaken)
-        policy = PolicyFile(path)
-    assert rows(policy) == 3
-    assert policy.refresh()
-    assert rows(policy) == 5
-    assert not policy.refresh()
-
-
-def test_a_file_that_was_away_for_a_while_is_no_trouble_any_more(tmp_path: Path) -> None:
-    path, aside = tmp_path / "policy.npz", tmp_path / "aside.npz"
-    save_rows(path, 3)
-    policy = PolicyFile(path)
-    path.rename(aside)
-    assert not policy.refresh()
-    assert "No such file" in policy.trouble
-    aside.rename(path)
-    assert policy.refresh()
-    assert not policy.trouble
-    assert not policy.refresh()
-
-
 def test_trouble_that_lasts_is_logged_once_however_often_clients_ask(tmp_path: Path) -> None:
     path = tmp_path / "policy.npz"
-    save_rows(path, 3)
+    save(path, np.ones((3, 2), np.float32))
     policy = PolicyFile(path)
     path.write_bytes(b"half of it")
     with capture_logs() as logs:
         for _ in range(3):
             serving._state(policy, MSGPACK, 1)
-        save_rows(path, 5)
+        save(path, np.ones((5, 2), np.float32))
         for _ in range(3):
             serving._state(policy, MSGPACK, 1)
     assert [bool(log["trouble"]) for log in logs] == [True, False]
-
-
-def test_a_file_that_does_not_exist_is_told_with_its_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"none\.npz"):
-        PolicyFile(tmp_path / "none.npz")

@@ -15,7 +15,7 @@ from ospbridge.errors import RemoteProtocolError
 from ospbridge.hub.requests import Note
 from ospbridge.record.episode import RecordedEpisode
 from ospbridge.rllink.dialects import MSGPACK, Dialect
-from ospbridge.rllink.messages import Pong, SetConfig
+from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.server import EpisodesArrived, ServerMachine, StateWanted
 from ospbridge.rllink.timing import Limits
 from ospbridge.rllink.weights import ModuleWeights
@@ -60,9 +60,6 @@ class Server:
     ) -> None:
         self.arrived: list[EpisodeFragment] = []
         self.connections = 0
-        self.pushes = False
-        self.pongs = 0
-        """Sent behind each episode, though nobody has asked for them."""
         self.hangs_up = 0
         """So many times, once it has read episodes, without an answer."""
         self.asked = 0
@@ -103,9 +100,6 @@ class Server:
                     if self.hangs_up:
                         self.hangs_up -= 1
                         return
-                    await stream.send_all(self.pongs * MSGPACK.encode(Pong()))
-                    if self.pushes:
-                        machine.send_state(ModuleWeights({"w": np.ones(1, np.float32)}, 5))
                 elif isinstance(event, StateWanted):
                     self.asked += 1
                     if self.weights is None:

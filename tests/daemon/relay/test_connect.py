@@ -108,49 +108,6 @@ def _more_steps(daemon: Daemon, than: int) -> bool:
     return daemon.status(hub=hub("mortal")).steps > than
 
 
-def test_simulators_feed_upstreams_of_their_own_and_of_two_that_want_one_agent_one_says_why_it_waits(
-    tmp_path: Path,
-) -> None:
-    learners = [TinyLearner(seed=seed) for seed in range(3)]
-    with (
-        UdpSimulator(SyntheticWorld(1, 1), port=0) as left,
-        UdpSimulator(SyntheticWorld(1, 1), port=0) as right,
-        learning(learners[0]) as one,
-        learning(learners[1]) as two,
-        learning(learners[2]) as three,
-    ):
-        tables = [simulator("left", left.address), simulator("right", right.address)]
-        tables += [rllink(one, '["left"]'), rllink(two, '["left"]'), rllink(three, '["right"]')]
-        with Daemon(
-            None, "--config", written(tmp_path, *tables), directory=tmp_path, hub=hub("left")
-        ) as daemon:
-            until(lambda: any(len(learner.batches) >= 5 for learner in learners[:2]))
-            until(lambda: daemon.lines("the driver waits for its agents"))
-            enough(learners[2], 5)
-            found = daemon.status(hub=hub("left"))
-            driver = found.agents[0].driver
-            (line,) = daemon.lines("the driver waits for its agents")
-            assert driver in line["reason"]
-            assert "--rllink-agents" in line["hint"]
-            learns, waits = (one, two) if one in driver else (two, one)
-            upstreams = {each.address: each for each in found.upstreams}
-            assert set(upstreams) == {one, two}
-            assert upstreams[learns].batches >= 4
-            assert upstreams[waits].batches == 0
-            (shared,) = daemon.lines("several upstreams drive agents of one simulator")
-            assert (shared["simulator"], shared["upstreams"]) == ("left", [one, two])
-            found = daemon.status(hub=hub("right"))
-            assert found.simulator == f"{right.address} (right)"
-            assert [each.address for each in found.upstreams] == [three]
-            assert found.agents[0].driver.startswith(f"relay drive {three}")
-            assert daemon.end(signal.SIGTERM) == 0
-            for event in ("joined", "attached", "episode", "detached", "left"):
-                assert {line["simulator"] for line in daemon.lines(event)} == {"left", "right"}, event
-        assert all_free(left)
-        assert all_free(right)
-    assert [learner.wrong for learner in learners] == [[]] * 3
-
-
 def test_two_simulators_feed_one_upstream_and_one_is_killed_and_comes_back(tmp_path: Path) -> None:
     learner = TinyLearner()
     port = free_port()

@@ -12,7 +12,6 @@ import trio
 from structlog.testing import capture_logs
 
 from ospbridge.daemon.attachment import Driver, State
-from ospbridge.daemon.episodes import STOPPED
 from ospbridge.daemon.relay.relay import Relay
 from ospbridge.daemon.relay.settings import WhileAway
 from ospbridge.errors import SessionLost, UsageError
@@ -130,18 +129,6 @@ async def test_actions_are_stretched_unless_that_is_denied_and_doubt_is_told(
 # --- an upstream in trouble --------------------------------------------------------------------------------------
 
 
-async def test_an_upstream_that_is_not_there_yet_is_waited_for() -> None:
-    learner = TinyLearner()
-    _, conductor = world()
-    async with learner.listening() as port:
-        pass
-    async with driven(conductor, upstream(port)) as relay:
-        await until(lambda: relay.link.trouble and relay.link.trouble != "not connected yet")
-        async with learner.listening(port):
-            await until(lambda: len(learner.batches) >= 2)
-    assert learner.wrong == []
-
-
 async def test_a_batch_whose_answer_was_lost_is_sent_again_to_who_has_the_same_weights() -> None:
     learner = TinyLearner()
     learner.hang_up_in = [2]
@@ -150,17 +137,6 @@ async def test_a_batch_whose_answer_was_lost_is_sent_again_to_who_has_the_same_w
         await until(lambda: len(learner.batches) >= 5)
         assert relay.driving.learner.discarded == 0
     assert learner.connections == 2
-    assert learner.wrong == []
-
-
-async def test_a_batch_is_never_learned_from_with_other_weights_than_it_was_made_with() -> None:
-    learner = TinyLearner()
-    learner.hang_up_in = [3]
-    learner.forgets = True
-    _, conductor = world()
-    async with learner.listening() as port, driven(conductor, upstream(port)) as relay:
-        await until(lambda: len(learner.batches) >= 6)
-        assert relay.driving.learner.discarded >= 20
     assert learner.wrong == []
 
 
@@ -250,26 +226,6 @@ async def test_acting_goes_on_while_the_upstream_is_away_if_so_asked(length: int
 # --- a simulator in trouble --------------------------------------------------------------------------------------
 
 
-async def test_an_episode_that_the_bridge_cuts_is_truncated_at_its_last_real_step() -> None:
-    learner = TinyLearner()
-    session, conductor = world(length=1000)
-    session.think = 0.01
-    # One step is the reset's, and 20 are a batch.
-    session.errors_behind = 31
-    session.step_errors = [SessionLost("the simulator is gone")]
-    async with learner.listening() as port, driven(conductor, upstream(port)):
-        await until(lambda: not conductor.ready)
-        await trio.sleep(0.05)
-        conductor._keeper.broken = ""
-        conductor._changed()
-        done = len(learner.batches)
-        await until(lambda: len(learner.batches) >= done + 3)
-    ended = [fragment for batch in learner.batches for fragment in batch if fragment.done]
-    assert len(ended) == 1
-    assert (ended[0].truncated, ended[0].terminated) == (True, False)
-    assert learner.wrong == []
-
-
 async def test_an_episode_with_a_number_that_is_none_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     learner = TinyLearner()
     _, conductor = world()
@@ -326,20 +282,6 @@ async def test_agents_of_several_kinds_are_refused_by_name() -> None:
 
 
 # --- leaving -----------------------------------------------------------------------------------------------------
-
-
-async def test_leaving_waits_for_weights_that_are_due(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ospbridge.daemon.relay.link.LEARN_SOON", WITHIN)
-    learner = Gated()
-    _, conductor = world()
-    async with learner.listening() as port, trio.open_nursery() as nursery:
-        async with driven(conductor, upstream(port)) as relay:
-            await until(lambda: learner.asked)
-            nursery.start_soon(learner.open_later)
-            assert relay.link.connected is not None
-            assert not relay.link.connected.machine.may_close
-        assert len(learner.batches) == 1
-    assert learner.wrong == []
 
 
 # --- several simulators ------------------------------------------------------------------------------------------
@@ -408,20 +350,6 @@ async def test_each_simulators_first_reset_has_a_seed_of_its_own() -> None:
 # --- holding the worlds ------------------------------------------------------------------------------------------
 
 
-async def test_all_worlds_stand_still_while_weights_are_learned() -> None:
-    learner = Gated()
-    sessions, conductors = worlds(0.0, 0.001, length=1000)
-    async with learner.listening() as port, driven(conductors, upstream(port)):
-        await until(lambda: learner.asked)
-        await until(lambda: all(conductor._holds.left(trio.current_time()) > 0 for conductor in conductors))
-        before = [len(session.steps) for session in sessions]
-        await trio.sleep(0.1)
-        assert [len(session.steps) for session in sessions] == before
-        learner.gate.set()
-        await until(lambda: len(learner.batches) >= 3)
-    assert learner.wrong == []
-
-
 async def test_agents_rest_when_another_simulator_does_not_finish_its_episode() -> None:
     learner = TinyLearner()
     (_, slow), conductors = worlds(0.0, 0.0)
@@ -465,37 +393,4 @@ async def test_a_lost_simulator_drops_out_and_comes_back_in() -> None:
 # --- agents of several kinds -------------------------------------------------------------------------------------
 
 
-def other_kind() -> Conductor:
-    conductor = conductor_of(FakeSession("b"))
-    conductor.lockstep.take_agents([PlainTask(agent("b", low=-3.0), bounded=True)])
-    return conductor
-
-
-async def test_a_simulator_of_another_kind_that_comes_late_does_not_end_what_the_others_do() -> None:
-    learner = TinyLearner()
-    _, (first,) = worlds(0.0)
-    late = other_kind()
-    session, late._keeper.session = late._keeper.session, None
-    with capture_logs() as logs:
-        async with learner.listening() as port, driven([first, late], upstream(port)):
-            await until(lambda: len(learner.batches) >= 3)
-            late._keeper.session = session
-            await until(lambda: [line for line in logs if line["event"] == "a simulator is not driven"])
-            done = len(learner.batches)
-            await until(lambda: len(learner.batches) >= done + 3)
-    assert late.lockstep.attachments == []
-    assert learner.wrong == []
-
-
 # --- leaving -----------------------------------------------------------------------------------------------------
-
-
-async def test_episodes_that_the_end_of_the_daemon_cuts_say_so() -> None:
-    learner = TinyLearner()
-    _, conductors = worlds(0.0, 0.0, length=100_000)
-    with capture_logs() as logs:
-        async with learner.listening() as port, driven(conductors, upstream(port)):
-            await until(lambda: len(learner.batches) >= 3)
-    ended = [line for line in logs if line["event"] == "episode"]
-    assert [(line["ended"], line["reason"]) for line in ended] == [("detached", STOPPED)] * 2
-    assert all(conductor.lockstep.attachments == [] for conductor in conductors)

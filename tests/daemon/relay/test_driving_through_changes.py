@@ -13,14 +13,12 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from ospbridge.daemon.attachment import Driver
-from ospbridge.daemon.relay.relay import Relay
 from ospbridge.interface import BoxSpace
 from ospbridge.rllink.cutting import BatchMode
 from ospbridge.task.plain import PlainTask
-from tests.daemon.relay.driving import WITHIN, away, back, driven, until, upstream, world
+from tests.daemon.relay.driving import driven, until, upstream, world
 from tests.daemon.relay.learner import HIDDEN, TinyLearner, Told
-from tests.daemon.stage import FakeSession, agent, attach
+from tests.daemon.stage import FakeSession, agent
 
 if TYPE_CHECKING:
     from ospbridge.daemon.conductor import Conductor
@@ -42,57 +40,6 @@ def unfit(logs: list[Any]) -> list[Any]:
 
 
 # --- agents and servers --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("simulator_first", [True, False])
-async def test_a_driver_goes_on_where_simulator_and_learner_are_replaced_by_others_that_fit(
-    simulator_first: bool,
-) -> None:
-    before, after = TinyLearner(), TinyLearner(outputs=2)
-    session, conductor = world()
-    async with (
-        before.listening() as port,
-        after.listening() as other,
-        driven(conductor, upstream(port)) as relay,
-    ):
-        await until(lambda: len(before.batches) >= 2)
-        away(relay)
-        # An answer that was under way may still come. Then it waits for weights, in the midst of an episode.
-        await trio.sleep(0.3)
-        await until(lambda: relay.driving.gathering.due)
-        if simulator_first:
-            returns(session, conductor, "a", outputs=2)
-            back(relay, other)
-        else:
-            with capture_logs() as logs:
-                back(relay, other)
-                await until(lambda: unfit(logs))
-            returns(session, conductor, "a", outputs=2)
-        await until(lambda: len(after.batches) >= 2)
-        assert relay.driving.learner.discarded >= 20
-    assert before.wrong == after.wrong == []
-
-
-async def test_a_simulator_that_no_weights_fit_keeps_no_other_from_being_driven(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("ospbridge.daemon.relay.driving.UNFIT", 0.5)
-    learner = TinyLearner(outputs=2)
-    (misfit, first), (fitting, second) = world(), world()
-    returns(misfit, first, "a", outputs=1)
-    returns(fitting, second, "a", outputs=2)
-    other = attach(second, "a", Driver("env", 2))
-    with capture_logs() as logs, trio.fail_after(WITHIN):
-        async with learner.listening() as port, trio.open_nursery() as nursery:
-            nursery.start_soon(Relay(upstream(port), [first, second]).run)
-            await until(lambda: unfit(logs))
-            second.leave([other])
-            await until(lambda: len(learner.batches) >= 2)
-            await until(lambda: [line for line in logs if line["event"] == "a simulator is not driven"])
-            done = len(learner.batches)
-            await until(lambda: len(learner.batches) >= done + 2)
-            nursery.cancel_scope.cancel()
-    assert learner.wrong == []
 
 
 async def test_agents_that_a_simulator_brings_along_when_it_returns_are_driven_too() -> None:

@@ -10,7 +10,15 @@ import pytest
 from gymnasium import spaces
 from structlog.testing import capture_logs
 
-from ospbridge.errors import UsageError
+from ospbridge.daemon.relay.acting import Kind
+from ospbridge.daemon.relay.spaces import (
+    SaidSpaces,
+    actions_misfit,
+    actions_of,
+    described,
+    require_same_actions,
+)
+from ospbridge.errors import ConfigurationError, UsageError
 from ospbridge.interface import BoxSpace, DiscreteSpace
 from ospbridge.rllink.dialects import JSON, MSGPACK
 from ospbridge.rllink.messages import SetConfig
@@ -30,6 +38,7 @@ from tests.daemon.relay.observing import (
 from tests.daemon.relay.test_driving_through_changes import unfit
 from tests.daemon.stage import ONE
 from tests.policy.onnx_models import recorded
+from tests.policy.weights import module_weights
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -205,28 +214,6 @@ async def test_a_module_with_an_lstm_is_sent_nothing_of_another_width(
     assert server.arrived == []
 
 
-async def test_what_comes_before_it_is_sent(
-    conductor: Conductor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server = Server()
-    async with observed(conductor, 1, tmp_path / "s") as relay:
-        player = Player(conductor)
-        await player.play()
-        task = conductor.lockstep.held["a"].task
-        monkeypatch.setattr(task, "observe", lambda outcome: np.zeros(3, np.float32))
-        task.observation_space = BoxSpace(np.zeros(3, np.float32), np.ones(3, np.float32))
-        conductor.leave([player.attachment])
-    # As another daemon, whose scenario is another one.
-    async with observed(conductor, 1, tmp_path / "s") as relay:
-        await Player(conductor).play()
-        async with listening(server.serve) as port:
-            back(relay, port)
-            await until(lambda: "have 3 numbers, the server's module takes 1" in relay.status.trouble)
-        assert len(server.arrived) == 1
-        assert relay.status.spool is not None
-        assert relay.status.spool.entries == 1
-
-
 @pytest.mark.parametrize("weights", [module(1, 2), None], ids=["gives weights", "gives none"])
 async def test_what_was_played_without_annotations_waits_for_a_server_that_needs_none(
     conductor: Conductor, tmp_path: Path, weights: ModuleWeights | None
@@ -365,3 +352,39 @@ async def test_bounds_that_a_server_has_otherwise_are_told_once(most: float) -> 
     told = [line["reason"] for line in logs if line["event"] == "the upstream's actions have other bounds"]
     between = "number 0 of an action is between -2 and 2 for the agents, and between -3 and 3 for the server"
     assert told == ([between] if most == 3.0 else [])
+
+
+# --- choices and numbers are told apart, where anything tells them apart -----------------------------------------
+
+
+CHOICES = DiscreteSpace(4)
+
+
+def box(*shape: int) -> BoxSpace:
+    return BoxSpace(-np.ones(shape, np.float32), np.ones(shape, np.float32))
+
+
+async def test_a_model_of_a_gaussian_is_no_policy_of_choices_unless_it_may_be_a_users_own() -> None:
+    kind, model = Kind(box(16), CHOICES), recorded("box")
+    with pytest.raises(ConfigurationError, match=r"is one of 4 choices, .* is a box of 2 numbers") as caught:
+        require_same_actions(kind, SaidSpaces(), described(model, named=False))
+    assert "action space" in caught.value.hint
+    require_same_actions(kind, SaidSpaces(), described(model, named=True))
+    require_same_actions(Kind(box(16), box(2)), SaidSpaces(), described(model, named=False))
+
+
+async def test_free_deviations_are_no_policy_of_choices_whosever_they_are() -> None:
+    weights = module_weights(inputs=5, hiddens=(8,), outputs=2) | {"pi.log_std": np.zeros(2, np.float32)}
+    with pytest.raises(ConfigurationError, match="a box of 2 numbers"):
+        require_same_actions(Kind(box(5), CHOICES), SaidSpaces(), described(weights, named=True))
+
+
+async def test_what_settings_say_counts_before_what_weights_may_stand_for() -> None:
+    weights = described(module_weights(inputs=5, hiddens=(8,), outputs=4), named=False)
+    for space in (CHOICES, box(2)):
+        assert actions_misfit(actions_of(space), SaidSpaces(), weights) == ""
+        assert (
+            actions_misfit(actions_of(space), SaidSpaces(action="MultiDiscrete"), weights) == "MultiDiscrete"
+        )
+        assert actions_misfit(actions_of(space), SaidSpaces(action=actions_of(space)), weights) == ""
+    assert actions_misfit(actions_of(box(2)), SaidSpaces(), None) == ""

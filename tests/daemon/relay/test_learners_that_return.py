@@ -9,7 +9,6 @@ import pytest
 import trio
 
 from ospbridge.errors import SessionLost
-from ospbridge.rllink.framing import LARGEST_TAKEN
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.server import EpisodesArrived, ServerMachine, StateWanted
 from ospbridge.rllink.weights import ModuleWeights
@@ -27,14 +26,10 @@ class Recorder(TinyLearner):
         self.read: Counter[tuple[str, int]] = Counter()
         """How often each piece of an episode came."""
         self.left = False
-        self.largest = LARGEST_TAKEN
-        """Bytes of a message that it takes."""
 
     async def _serve(self, stream: trio.SocketStream) -> None:
         self.connections += 1
-        machine = ServerMachine(
-            SetConfig(env_steps_per_sample=self.batch, force_on_policy=False), largest=self.largest
-        )
+        machine = ServerMachine(SetConfig(env_steps_per_sample=self.batch, force_on_policy=False))
         try:
             while data := await stream.receive_some(100_000):
                 machine.receive(data)
@@ -81,21 +76,6 @@ async def test_what_was_proven_to_be_read_is_not_sent_again_where_weights_are_lo
         assert relay.driving.learner.discarded == 0
     assert learner.left
     assert learner.connections == 2
-    assert set(learner.read.values()) == {1}
-
-
-async def test_a_batch_is_sent_in_messages_that_servers_like_ours_take(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    learner = Recorder()
-    learner.left = True
-    learner.largest = 6000
-    monkeypatch.setattr("ospbridge.daemon.relay.upstream.LARGEST_TAKEN", learner.largest)
-    learner.batch = 70
-    _, conductor = world()
-    async with learner.listening() as port, driven(conductor, upstream(port, env_steps=70)):
-        await until(lambda: len(learner.read) >= 20)
-    assert learner.connections == 1
     assert set(learner.read.values()) == {1}
 
 

@@ -32,12 +32,6 @@ pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 WITHIN = 30.0
 
 
-# --- upstreams -------------------------------------------------------------------------------------------------------
-
-
-# --- environments ----------------------------------------------------------------------------------------------------
-
-
 # --- what arrives ----------------------------------------------------------------------------------------------------
 
 
@@ -174,22 +168,6 @@ async def test_what_a_daemon_before_may_have_sent_to_rllib_comes_under_another_i
     assert one != unpacked(entry.body).id
     assert one.startswith(unpacked(entry.body).id)
     assert "-" not in other
-
-
-async def test_what_nobody_asked_for_is_no_trouble_and_told_once(
-    conductor: Conductor, tmp_path: Path
-) -> None:
-    server = Server()
-    server.pongs, server.pushes = 1000, True
-    with capture_logs() as logs:
-        async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
-            player = Player(conductor)
-            for _ in range(3):
-                await player.play()
-                await all_arrived(relay)
-    assert [log["event"] for log in logs].count("the upstream said what nobody asked") == 1
-    assert server.connections == 1
-    assert len(server.arrived) == 3
 
 
 @pytest.mark.parametrize("dialect", [JSON, MSGPACK])

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from ospbridge.cli import main
-from ospbridge.errors import LocalProtocolError, OspBridgeError, UsageError
+from ospbridge.errors import OspBridgeError
 from ospbridge.record.reading import read_recording
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -171,23 +171,3 @@ def test_daemons_that_are_killed_and_ended_lose_nothing_that_was_spooled_and_the
     *whole, cut = read_recording(sink.directory)
     assert [key_of(episode) for episode in whole] == [key(seen) for seen in player.ended]
     assert (len(cut), cut.how) == (1, "truncated")
-
-
-def test_an_environment_that_does_not_annotate_is_told_what_to_do(
-    simulator: UdpSimulator, options: list[str], tmp_path: Path
-) -> None:
-    options += ["--rllink", "127.0.0.1:1"]
-    with Daemon(simulator.address, *options, directory=tmp_path):
-        with pytest.raises(UsageError, match="needs action_logp") as refused:
-            gymnasium.make("ospbridge/Agent-v0")
-        assert "annotates=True" in refused.value.hint
-        assert "--rllink-unannotated" in refused.value.hint
-        env = gymnasium.make("ospbridge/Agent-v0", annotates=True)
-        env.reset(seed=1)
-        with pytest.raises(LocalProtocolError, match="'agent' was attached with annotates=True"):
-            env.step(env.action_space.sample())
-        unwrapped: Any = env.unwrapped
-        unwrapped.annotate(action_logp=0.0, action_dist_inputs=np.zeros(3))
-        with pytest.raises(LocalProtocolError, match="must have 4 numbers in action_dist_inputs, got 3"):
-            env.step(env.action_space.sample())
-        env.close()

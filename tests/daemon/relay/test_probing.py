@@ -6,7 +6,6 @@ import pickle
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 import trio
 
@@ -16,8 +15,6 @@ from ospbridge.errors import ConfigurationError, RemoteProtocolError, UpstreamNo
 from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.weights import ModuleWeights, Weights
-from ospbridge.sink.policy_file import PolicyFile
-from ospbridge.sink.serving import Sink
 from ospbridge.transport.stream_addresses import ServerTls, StreamAddress, parse_stream
 from tests.daemon.certificates import Authority
 from tests.daemon.relay.driving import WITHIN
@@ -102,12 +99,6 @@ async def test_a_pickle_is_read_only_when_asked_and_one_that_cannot_be_is_told()
         read = (await found(address, read=True)).read
     assert read is not None
     assert read.env_steps_per_sample is not None
-    async with serving(told(SetConfig(pickled=b"no pickle"), WEIGHTS).serve) as address:
-        finding = await found(address, read=True)
-    assert finding.read is None
-    assert finding.weights_seq_no == 7
-    (trouble,) = finding.troubles
-    assert trouble.startswith("GET_CONFIG: ")
     strange = SetConfig(pickled=pickle.dumps({"train_batch_size": "many", "num_learners": 2}))
     async with serving(told(strange, WEIGHTS).serve) as address:
         finding = await found(address, read=True)
@@ -115,25 +106,6 @@ async def test_a_pickle_is_read_only_when_asked_and_one_that_cannot_be_is_told()
     assert finding.read.num_learners == 2
     (trouble,) = finding.troubles
     assert trouble == "train_batch_size: what the pickle says of it cannot be understood"
-
-
-@BOTH
-async def test_a_sink_tells_its_name_and_one_without_a_policy_all_but_weights(
-    tmp_path: Path, dialect: Dialect
-) -> None:
-    np.savez(tmp_path / "p.npz", **module_weights())  # type: ignore[arg-type]  # numpy means its own options
-    for policy in (None, PolicyFile(tmp_path / "p.npz")):
-        sink = Sink(None, policy, env_steps=100)
-        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(sink.serve, listeners, None)
-            finding = await found(parse_stream(f"127.0.0.1:{listeners[0].socket.getsockname()[1]}"), dialect)
-            nursery.cancel_scope.cancel()
-        assert finding.config is not None
-        assert finding.config.server is not None
-        assert finding.config.server.startswith("ospbridge sink ")
-        assert (finding.policy is None) == (policy is None)
-        assert [each[:11] for each in finding.troubles] == ["GET_STATE: "] * (policy is None)
 
 
 # --- who is not there --------------------------------------------------------------------------------------------
@@ -156,23 +128,6 @@ async def test_where_nobody_listens_it_is_over_once_no_pause_of_a_server_explain
     assert "ospbridge sink" in error.hint
 
 
-async def test_a_server_that_comes_back_from_its_pause_is_found() -> None:
-    port = await free_port()
-    results: list[Finding] = []
-
-    async def look() -> None:
-        results.append(await found(parse_stream(f"127.0.0.1:{port}")))
-
-    with trio.fail_after(WITHIN):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(look)
-            await trio.sleep(0.2)
-            async with serving(told(CONFIG, WEIGHTS).serve, port=port):
-                while not results:
-                    await trio.sleep(0.01)
-    assert results[0].config == CONFIG
-
-
 async def says_nothing(stream: trio.SocketStream) -> None:
     await trio.sleep_forever()
 
@@ -191,13 +146,6 @@ async def test_a_server_that_answers_no_ping_may_have_another_client(
         error = await refusal(address)
     assert isinstance(error, UpstreamNotFound)
     assert "it serves another client" in error.hint
-
-
-async def test_a_server_that_is_asked_in_the_other_dialect_only_may_speak_this_one() -> None:
-    async with serving(told(CONFIG, WEIGHTS, dialect=MSGPACK).serve) as address:
-        with pytest.raises(UpstreamNotFound) as caught:
-            await probe(address, dialect=JSON, within=0.6)
-    assert "it speaks another dialect than json" in caught.value.hint
 
 
 async def test_a_web_server_is_told_at_once() -> None:
@@ -224,25 +172,6 @@ async def test_a_server_is_believed_by_its_certificate(tmp_path: Path) -> None:
         error = await refusal(parse_stream(f"tls://{address}", tls=ServerTls(other.path)), within=WITHIN)
     assert isinstance(error, ConfigurationError)
     assert "does not hold" in error.message
-
-
-@pytest.mark.parametrize(
-    "mine, words", [("none", "certificate required"), ("expired", "certificate expired")]
-)
-async def test_a_server_that_refuses_our_certificate_is_told_at_once(
-    tmp_path: Path, mine: str, words: str
-) -> None:
-    authority = Authority(tmp_path)
-    server = told(CONFIG, WEIGHTS, tls=showing(authority.issue("server"), asks=True))
-    files = authority.issue("mine", expired=True) if mine == "expired" else None
-    tls = ServerTls(authority.path, files.cert if files else None, files.key if files else None)
-    async with serving(server.serve) as address:
-        error = await refusal(parse_stream(f"tls://{address}", tls=tls), within=WITHIN)
-        assert server.ends == ["reset"]
-    assert isinstance(error, ConfigurationError)
-    assert f"tls://{address} refuses the TLS connection: " in error.message
-    assert words in error.message
-    assert "it may want a certificate" in error.hint
 
 
 async def test_a_server_that_speaks_tls_and_is_asked_without_is_told(tmp_path: Path) -> None:

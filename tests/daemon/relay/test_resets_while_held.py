@@ -2,51 +2,35 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-import trio
 from structlog.testing import capture_logs
 
 from ospbridge.daemon.attachment import Driver, State
 from ospbridge.daemon.lockstep import ResetPolicy
-from ospbridge.daemon.relay.relay import Relay
 from ospbridge.rllink.cutting import BatchMode
 from ospbridge.session.hub_client import HubClient
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.daemon.relay.driving import WITHIN, until, upstream
+from tests.daemon.relay.driving import driven, until, upstream
 from tests.daemon.relay.learner import Gated, TinyLearner, drive, learning
 from tests.daemon.running import Daemon
 from tests.daemon.stage import FakeSession, attach, conductor_of, inputs
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, MutableMapping, Sequence
+    from collections.abc import MutableMapping, Sequence
     from pathlib import Path
     from typing import Any
 
     from ospbridge.daemon.attachment import Attachment
     from ospbridge.daemon.conductor import Conductor
-    from ospbridge.daemon.relay.settings import Upstream
 
 pytestmark = pytest.mark.loopback
 WHOLE = {"agents": ("a",), "batch_mode": BatchMode.COMPLETE_EPISODES}
 GRACE = 0.2
 THINKS = 0.6
-
-
-@asynccontextmanager
-async def driven(*pairs: tuple[Sequence[Conductor], Upstream]) -> AsyncIterator[list[Relay]]:
-    """A driver for each pair."""
-    relays = [Relay(to, conductors) for conductors, to in pairs]
-    with trio.fail_after(WITHIN):
-        async with trio.open_nursery() as nursery:
-            for relay in relays:
-                nursery.start_soon(relay.run)
-            yield relays
-            nursery.cancel_scope.cancel()
 
 
 def world(policy: ResetPolicy = ResetPolicy.ALL, **length: int) -> tuple[FakeSession, Conductor]:
@@ -87,7 +71,7 @@ async def test_an_environment_and_the_driver_begin_together_however_long_learnin
     session, conductor = world(policy, b=7 if policy is ResetPolicy.ALL else 1000)
     b = beside(conductor)
     with capture_logs() as logs:
-        async with learner.listening() as port, driven(([conductor], upstream(port, **WHOLE))):
+        async with learner.listening() as port, driven(conductor, upstream(port, **WHOLE)):
             # A batch is three episodes.
             who = [await episode(conductor, b) for _ in range(5)]
     assert [sorted(names) for names in who] == [["a", "b"]] * 5
@@ -98,33 +82,12 @@ async def test_an_environment_and_the_driver_begin_together_however_long_learnin
 
 
 @pytest.mark.trio
-async def test_of_two_drivers_of_a_world_the_one_that_has_its_weights_waits_for_the_other() -> None:
-    quick, slow = TinyLearner(), TinyLearner(seed=2)
-    slow.thinks = 0.5
-    _, conductor = world()
-    conductor.lockstep.quorum = 2
-    with capture_logs() as logs:
-        async with quick.listening() as one, slow.listening() as two:
-            to_quick = upstream(one, **WHOLE)
-            to_slow = upstream(two, **WHOLE | {"agents": ("b",)})
-            async with driven(([conductor], to_quick), ([conductor], to_slow)):
-                await until(lambda: len(slow.batches) == 2)
-                assert len(quick.batches) == 2
-    played = [(line["seed"], line["agent"]) for line in logs if line["event"] == "episode" and line["steps"]]
-    seeds = list(dict.fromkeys(seed for seed, _ in played))
-    # Those of two batches; what follows may have been under way.
-    assert [sorted(agent for of, agent in played if of == seed) for seed in seeds[:6]] == [["a", "b"]] * 6
-    assert failures(logs) == []
-    assert quick.wrong == slow.wrong == []
-
-
-@pytest.mark.trio
 async def test_a_world_held_for_too_long_is_reset_without_the_driver_which_joins_in_later() -> None:
     learner = Gated()
     _, conductor = world()
     b = beside(conductor)
     with capture_logs() as logs:
-        async with learner.listening() as port, driven(([conductor], upstream(port, **WHOLE, hold=0.1))):
+        async with learner.listening() as port, driven(conductor, upstream(port, **WHOLE, hold=0.1)):
             for _ in range(3):
                 assert len(await episode(conductor, b)) == 2
             assert await episode(conductor, b) == ["b"]
@@ -136,24 +99,6 @@ async def test_a_world_held_for_too_long_is_reset_without_the_driver_which_joins
     assert [sorted(names) for names in who] == [["a", "b"]] * 3
     assert failures(logs) == []
     assert learner.wrong == []
-
-
-@pytest.mark.trio
-async def test_a_driver_that_leaves_while_it_holds_the_world_is_waited_for_no_longer() -> None:
-    learner = Gated()
-    _, conductor = world()
-    b = beside(conductor)
-    async with learner.listening() as port, driven(([conductor], upstream(port, **WHOLE))) as (relay,):
-        for _ in range(3):
-            await episode(conductor, b)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(conductor.reset, [b], 0, 2)
-            await trio.sleep(2 * GRACE)
-            assert b.state is State.WAITING
-            (loop,) = relay.driving._loops
-            assert loop.actors is not None
-            conductor.leave(loop.actors.attachments)
-        assert conductor.lockstep.playing == [b]
 
 
 @pytest.mark.usefixtures("runtime_directory")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -43,9 +41,9 @@ GREETING = 1000
 class Network:
     """Takes what it is given in so many seconds each time, up to so many bytes; answers each PING that arrived."""
 
-    def __init__(self, seconds: float, *, most: float = float("inf"), too_soon: bool = False) -> None:
+    def __init__(self, seconds: float, *, most: float = float("inf")) -> None:
         self.heard = b""
-        self._seconds, self._most, self._too_soon = seconds, most, too_soon
+        self._seconds, self._most = seconds, most
         self._answered = 0
         self._news = trio.Event()
 
@@ -57,11 +55,8 @@ class Network:
         self.heard += bytes(data)
         self._news.set()
 
-    def _due(self) -> int:
-        return self.heard.count(b"PING") + (self._too_soon and len(self.heard) > GREETING)
-
     async def receive_some(self, _: int) -> bytes:
-        while self._answered >= self._due():
+        while self._answered >= self.heard.count(b"PING"):
             await self._news.wait()
             self._news = trio.Event()
         self._answered += 1
@@ -95,44 +90,7 @@ async def test_a_network_that_takes_nothing_more_is_told_with_what_it_took(autoj
         assert connection.gone.is_set()
 
 
-async def test_who_answers_before_it_has_read_what_it_answers_is_not_waited_for_any_longer(
-    autojump_clock: MockClock,
-) -> None:
-    async with over(Network(0.1, most=100_000, too_soon=True), proof=0.5) as connection:
-        await connection.perform(partial(deliver, messages=EXPERIENCE))
-        await connection.gone.wait()
-        assert connection.machine.lost is not None
-        assert "and nothing more for" in connection.machine.lost.message
-
-
 # --- a network that is gone --------------------------------------------------------------------------------------
 
 
 WITHIN = 20.0
-
-
-class Broken:
-    """A stream of which the kernel says this."""
-
-    def __init__(self, number: int) -> None:
-        self._number = number
-
-    async def receive_some(self, _: int) -> bytes:
-        await trio.lowlevel.checkpoint()
-        raise trio.BrokenResourceError from OSError(self._number, os.strerror(self._number))
-
-
-@pytest.mark.parametrize(
-    "number, told",
-    [
-        (errno.ETIMEDOUT, "nothing reaches far:5555 any more: Connection timed out"),
-        (errno.EHOSTUNREACH, "nothing reaches far:5555 any more: No route to host"),
-        (errno.ECONNRESET, "far:5555 closed the connection"),
-    ],
-)
-async def test_a_network_that_is_gone_is_no_server_that_closed_the_connection(number: int, told: str) -> None:
-    machine = ClientMachine(MSGPACK, limits=Limits(), peer="far:5555")
-    stream: Any = Broken(number)
-    await Connection(stream, machine, lambda _: None).read()
-    assert machine.lost is not None
-    assert machine.lost.message == told

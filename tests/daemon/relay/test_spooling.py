@@ -13,32 +13,24 @@ import trio
 from structlog.testing import capture_logs
 
 from ospbridge.daemon.relay import observing, shipping
+from ospbridge.daemon.relay.suspicion import TRIES, Suspicion, Turn
 from ospbridge.errors import ConfigurationError
 from ospbridge.hub.requests import Note
-from ospbridge.record.collecting import EpisodeCollector
 from ospbridge.record.spool import Spool, WhenFull
 from ospbridge.record.spool_file import SpoolFile
 from ospbridge.transport.stream_addresses import parse_stream
 from tests.daemon.relay.driving import until
 from tests.daemon.relay.observing import Player, Server, alike, all_arrived, listening, observed, status
 from tests.daemon.stage import inputs
-from tests.record.episodes import play, whose
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from ospbridge.daemon.conductor import Conductor
-    from ospbridge.rllink.fragments import EpisodeFragment
 
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 WITHIN = 30.0
-
-
-# --- upstreams -------------------------------------------------------------------------------------------------------
-
-
-# --- environments ----------------------------------------------------------------------------------------------------
 
 
 # --- what cannot be sent ---------------------------------------------------------------------------------------------
@@ -126,16 +118,6 @@ async def test_a_damaged_entry_is_left_out(
     assert [entry["reason"] for entry in logs if entry["event"] == "an episode is given up"] == [reason]
 
 
-@pytest.mark.parametrize("actions, choices", [(0, 2), (1, None)])
-async def test_a_choice_goes_up_with_how_many_there_are(actions: int, choices: int | None) -> None:
-    found: list[EpisodeFragment] = []
-    collector = EpisodeCollector(
-        whose(actions=actions), lambda collected: found.append(observing.fragment_of(collected.episode()))
-    )
-    play(collector, 3, terminated=True)
-    assert [fragment.choices for fragment in found] == [choices]
-
-
 async def test_an_episode_that_goes_on_is_sent_in_parts_while_it_does(
     conductor: Conductor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +136,50 @@ async def test_an_episode_that_goes_on_is_sent_in_parts_while_it_does(
     assert len({fragment.id for fragment in server.arrived}) == 1
     rewards = np.concatenate([fragment.rewards for fragment in server.arrived])
     np.testing.assert_array_equal(rewards, np.array(player.episodes[0]["rewards"], np.float32))
+
+
+# --- which of them is to blame --------------------------------------------------------------------------------------
+
+
+def fail(suspicion: Suspicion, first: int, last: int, times: int = TRIES) -> list[Turn]:
+    return [suspicion.failed(first, last) for _ in range(times)]
+
+
+async def test_an_entry_is_to_blame_when_what_is_behind_it_gets_through_twice() -> None:
+    suspicion = Suspicion()
+    fail(suspicion, 1, 4)
+    assert suspicion.arrived(1) == 0
+    assert fail(suspicion, 2, 2)[-1] is Turn.LOOK_BEHIND
+    assert (suspicion.after, suspicion.alone) == (2, True)
+    assert suspicion.arrived(3) == 0
+    assert (suspicion.after, suspicion.alone) == (0, True)
+    assert fail(suspicion, 2, 2)[-1] is Turn.LOOK_BEHIND
+    assert suspicion.arrived(4) == 2
+    assert suspicion.after == 0
+    suspicion.arrived(5)
+    assert not suspicion.alone
+
+
+async def test_an_upstream_that_comes_to_its_senses_while_one_is_suspected_loses_nothing() -> None:
+    suspicion = Suspicion()
+    fail(suspicion, 1, 2)
+    fail(suspicion, 1, 1)
+    assert suspicion.arrived(2) == 0
+    assert suspicion.arrived(1) == 0
+    suspicion.arrived(3)
+    fail(suspicion, 4, 4)
+    assert suspicion.arrived(5) == 0
+
+
+async def test_an_only_entry_is_tried_again_and_suspected_again_at_once() -> None:
+    suspicion = Suspicion()
+    fail(suspicion, 7, 7)
+    suspicion.nothing_behind()
+    assert (suspicion.after, suspicion.alone) == (0, True)
+    assert suspicion.failed(7, 7) is Turn.LOOK_BEHIND
+    suspicion.nothing_behind()
+    assert suspicion.arrived(7) == 0
+    assert not suspicion.alone
 
 
 # --- the spool -------------------------------------------------------------------------------------------------------
