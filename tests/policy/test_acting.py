@@ -33,15 +33,6 @@ def test_the_same_seed_decides_alike_for_rows_and_batches(space: Any, outputs: i
     assert np.abs(batch.sent_action - np.stack([each.sent_action for each in singly])).max() < 1e-4
 
 
-def test_greedy_decides_alike_each_time_with_the_log_probability_of_exploring() -> None:
-    policy = acts(4, box(2), explore=False)
-    first, second = policy.act(OBSERVATIONS[0]), policy.act(OBSERVATIONS[0])
-    assert np.array_equal(first.action, first.dist_inputs[:2])
-    assert np.array_equal(first.action, second.action)
-    again = policy.logp(first.dist_inputs[None], first.action[None])
-    assert first.logp == pytest.approx(float(again[0]), abs=1e-5)
-
-
 # --- what goes to the simulator ---------------------------------------------------------------------------------------
 
 

@@ -86,6 +86,13 @@ def test_arrays_of_another_form_are_refused_with_the_episodes_name(
 # --- the check before sending --------------------------------------------------------------------------------------
 
 
+def test_an_episode_that_fits_passes_also_with_numbers_from_outside_of_the_box() -> None:
+    check_fragments([episode(4)], Needs(observation_size=4, action=DiscreteSpace(3), dist_inputs_size=3))
+    check_fragments([episode(4, action=2, actions=np.full((4, 2), 7.5))], Needs(action=box(2)))
+    check_fragments([episode(4, id="", action_dist_inputs=None, action_logp=None)], NOTHING_MORE)
+    check_fragment(episode(3, rewards=[float(np.finfo(np.float32).max), 1e-45, -0.0]))
+
+
 @pytest.mark.parametrize(
     "needs, changes, named",
     [

@@ -28,52 +28,13 @@ from tests.rllink.recordings import body_of, golden, handshake, native_episode
 DIALECT = st.sampled_from(list(DIALECTS.values()))
 
 REAL = [*golden().values(), *handshake().values(), native_episode()]
-KEYS = st.sampled_from(
-    [
-        "type",
-        "episodes",
-        "state",
-        "rl_module",
-        "weights_seq_no",
-        "onnx_file",
-        "mlir_file",
-        "config",
-        "env_steps_per_sample",
-        "timesteps",
-        "force_on_policy",
-        "obs",
-        "observations",
-        "actions",
-        "rewards",
-        "is_terminated",
-        "truncated",
-        "terminated",
-        "is_truncated",
-        "t",
-        "t_started",
-        "id_",
-        "data",
-        "lookback",
-        "extra_model_outputs",
-        "action_logp",
-        "action_dist_inputs",
-        "default_policy",
-        "finalized",
-    ]
-)
-TYPES = st.sampled_from(
-    [
-        "PING",
-        "PONG",
-        "GET_CONFIG",
-        "GET_STATE",
-        "SET_CONFIG",
-        "SET_STATE",
-        "EPISODES",
-        "EPISODES_AND_GET_STATE",
-        "X",
-    ]
-)
+WORDS = """
+type episodes state rl_module weights_seq_no onnx_file mlir_file config env_steps_per_sample timesteps force_on_policy
+obs observations actions rewards is_terminated truncated terminated is_truncated t t_started id_ data lookback
+extra_model_outputs action_logp action_dist_inputs default_policy finalized
+"""
+KINDS = "PING PONG GET_CONFIG GET_STATE SET_CONFIG SET_STATE EPISODES EPISODES_AND_GET_STATE X"
+KEYS, TYPES = (st.sampled_from(words.split()) for words in (WORDS, KINDS))
 PLAIN = st.one_of(
     st.none(),
     st.booleans(),

@@ -15,8 +15,6 @@ from structlog.testing import capture_logs
 
 from ospbridge.rllink.dialects import MSGPACK
 from ospbridge.rllink.exchanges import deliver
-from ospbridge.rllink.fragments import EpisodeFragment
-from ospbridge.rllink.framing import header
 from ospbridge.rllink.messages import Episodes, EpisodesAndGetState
 from ospbridge.sink import serving
 from ospbridge.sink.policy_file import PolicyFile
@@ -24,7 +22,6 @@ from ospbridge.sink.serving import Sink
 from ospbridge.sink.store import Store
 from ospbridge.transport.stream_addresses import parse_stream
 from tests.sink.clients import (
-    GET_STATE,
     PING,
     PONG,
     WITHIN,
@@ -69,52 +66,6 @@ async def test_actions_of_an_odd_form_end_their_client_with_the_reason_and_no_ot
         assert why in told["reason"]
         assert told["hint"]
     assert recorded(tmp_path / "in") == [(5, 5.0, "terminated")]
-
-
-async def test_a_fault_of_the_sinks_own_ends_its_client_only_and_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = Store(tmp_path / "in")
-    add = store.add
-
-    def faulty(fragments: tuple[EpisodeFragment, ...], *, client: str) -> list[EpisodeFragment]:
-        if any(each.id == "unlucky" for each in fragments):
-            raise ZeroDivisionError("nobody thought of it")
-        return add(fragments, client=client)
-
-    monkeypatch.setattr(store, "add", faulty)
-    async with sink(store) as address, linked(address) as other:
-        with capture_logs() as logs:
-            await heard_until_dismissed(address.endpoint.port, said(PING, episodes([0, 1], id_="unlucky")))
-            await other.perform(partial(deliver, messages=[Episodes((fragment("a"),))]))
-        (told,) = [line for line in logs if line["event"] == "a client is dismissed"]
-        assert told["reason"] == "ZeroDivisionError: nobody thought of it"
-        assert told["log_level"] == "error"
-    assert recorded(tmp_path / "in") == [(5, 5.0, "terminated")]
-
-
-@pytest.mark.parametrize(
-    "asked, bad, why",
-    [
-        ([], b"nonsense", "eight ASCII digits"),
-        ([GET_STATE], header(2) + b"{}", "key type is missing"),
-        ([GET_STATE, GET_STATE], b"nonsense", "eight ASCII digits"),
-    ],
-)
-async def test_what_came_before_a_bad_message_is_kept_and_answered_however_the_stream_is_cut(
-    tmp_path: Path, asked: list[dict[str, Any]], bad: bytes, why: str
-) -> None:
-    save(tmp_path / "policy.npz", np.ones((2, 2), np.float32))
-    good = said(PING, *asked, episodes([0, 1, 2]), PING)
-    async with sink(Store(tmp_path / "in"), PolicyFile(tmp_path / "policy.npz")) as address:
-        with capture_logs() as logs:
-            heard = await heard_until_dismissed(address.endpoint.port, good + bad)
-    (told,) = [line for line in logs if line["event"] == "a client is dismissed"]
-    assert told["log_level"] == "warning"
-    assert why in told["reason"]
-    assert [line["steps"] for line in logs if line["event"] == "experience"] == [3]
-    assert recorded(tmp_path / "in") == [(3, 3.0, "terminated")]
-    assert (heard.count(PONG), heard.count(b"SET_STATE")) == (2, len(asked))
 
 
 async def test_who_asks_for_weights_many_times_at_once_is_sent_them_one_by_one(

@@ -81,22 +81,15 @@ async def test_agents_that_are_not_wanted_or_of_another_kind_change_nothing_for_
 
 
 class Configured(Told):
-    """Makes another thing of its weights each time that it starts."""
-
-    same_weights = False
+    """Makes another thing of the same weights each time that it starts."""
 
     def forget(self) -> None:
         self.activation = "relu"
-        if not self.same_weights:
-            super().forget()
 
 
-@pytest.mark.parametrize("same_weights", [True, False])
-async def test_a_server_that_returns_with_another_activation_is_acted_for_with_that_one(
-    same_weights: bool,
-) -> None:
+async def test_a_server_that_returns_with_another_activation_is_acted_for_with_that_one() -> None:
     learner = Configured()
-    learner.hang_up_in, learner.forgets, learner.same_weights = [3], True, same_weights
+    learner.hang_up_in, learner.forgets = [3], True
     _, conductor = world()
     told = {"activation": None, "env_steps": None, "read_pickle": True}
     async with learner.listening() as port, driven(conductor, upstream(port, **told)) as relay:

@@ -9,8 +9,9 @@ import pytest
 import trio
 
 from ospbridge.errors import SessionLost
+from ospbridge.rllink.fragments import EpisodeFragment
 from ospbridge.rllink.messages import SetConfig
-from ospbridge.rllink.server import EpisodesArrived, ServerMachine, StateWanted
+from ospbridge.rllink.server import ServerMachine
 from ospbridge.rllink.weights import ModuleWeights
 from tests.daemon.relay.driving import driven, until, upstream, world
 from tests.daemon.relay.learner import TinyLearner
@@ -27,26 +28,18 @@ class Recorder(TinyLearner):
         """How often each piece of an episode came."""
         self.left = False
 
-    async def _serve(self, stream: trio.SocketStream) -> None:
-        self.connections += 1
-        machine = ServerMachine(SetConfig(env_steps_per_sample=self.batch, force_on_policy=False))
-        try:
-            while data := await stream.receive_some(100_000):
-                machine.receive(data)
-                while (event := machine.next_event()) is not None:
-                    if isinstance(event, EpisodesArrived):
-                        self.read.update((fragment.id, fragment.t_started) for fragment in event.fragments)
-                    elif isinstance(event, StateWanted):
-                        if self.read and not self.left:
-                            self.left = True
-                            return
-                        machine.send_state(self._sent())
-                for part in machine.data_to_send():
-                    await stream.send_all(part)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass
-        finally:
-            await trio.aclose_forcefully(stream)
+    def _config(self) -> SetConfig:
+        return SetConfig(env_steps_per_sample=self.batch, force_on_policy=False)
+
+    def _check(self, fragments: tuple[EpisodeFragment, ...]) -> None:
+        self.read.update((fragment.id, fragment.t_started) for fragment in fragments)
+
+    async def _answer(self, machine: ServerMachine, *_: Any) -> bool:
+        if self.read and not self.left:
+            self.left = True
+            return False
+        machine.send_state(self._sent())
+        return True
 
 
 class Restored(TinyLearner):

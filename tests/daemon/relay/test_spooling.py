@@ -171,17 +171,6 @@ async def test_an_upstream_that_comes_to_its_senses_while_one_is_suspected_loses
     assert suspicion.arrived(5) == 0
 
 
-async def test_an_only_entry_is_tried_again_and_suspected_again_at_once() -> None:
-    suspicion = Suspicion()
-    fail(suspicion, 7, 7)
-    suspicion.nothing_behind()
-    assert (suspicion.after, suspicion.alone) == (0, True)
-    assert suspicion.failed(7, 7) is Turn.LOOK_BEHIND
-    suspicion.nothing_behind()
-    assert suspicion.arrived(7) == 0
-    assert not suspicion.alone
-
-
 # --- the spool -------------------------------------------------------------------------------------------------------
 
 
