@@ -70,17 +70,6 @@ def references() -> dict[str, Reference]:
     return found
 
 
-def test_there_are_all_configurations() -> None:
-    names = set(references())
-    assert len(names) == 27
-    assert {
-        f"{activation} {encoder} {space}"
-        for activation in ("tanh", "relu", "silu", "linear")
-        for encoder in ("shared", "separate")
-        for space in ("discrete", "box")
-    } < names
-
-
 @pytest.mark.parametrize("name", references())
 def test_the_numbers_log_probabilities_and_greedy_actions_are_rllibs(name: str) -> None:
     reference = references()[name]

@@ -15,7 +15,6 @@ from ospbridge.rllink.exchanges import deliver, get_config, get_state, greet, le
 from ospbridge.rllink.messages import (
     Episodes,
     EpisodesAndGetState,
-    Pong,
     SetState,
 )
 from ospbridge.rllink.server import EpisodesArrived
@@ -201,21 +200,6 @@ def test_silence_ends_at_the_limit_with_what_was_awaited_and_what_to_do(name: st
     assert pair.now - began == pytest.approx(limit)
 
 
-@BOTH
-def test_silence_after_the_question_for_weights_is_no_episodes_fault_where_none_was_sent(
-    dialect: Dialect,
-) -> None:
-    """Seen on Ray 2.47.1: its ONNX export raises, and nothing is answered any more."""
-    pair = greeted(dialect)
-    pair.do(get_config(pair.client))
-    pair.deaf = True
-    error = pair.error(get_state(pair.client))
-    assert "did not send SET_STATE, with the weights that it has, within" in error.message
-    assert "bad episode" not in error.hint
-    assert ("onnxscript" in error.hint) is (dialect is JSON)
-    assert "--rllink-unannotated" in error.hint
-
-
 def test_a_limit_counts_from_the_latest_that_left() -> None:
     client = greeted().client
     client.begin(deliver(client, [Episodes((episode(5),))]), 1000.0)
@@ -228,12 +212,6 @@ def test_a_limit_counts_from_the_latest_that_left() -> None:
     client.handle_timer(1210.0)
     with pytest.raises(UpstreamLost, match="did not send PONG"):
         client.result()
-
-
-@pytest.mark.parametrize("limit", [0.0, -1.0, float("inf"), float("nan")])
-def test_a_limit_must_be_a_time(limit: float) -> None:
-    with pytest.raises(ValueError, match="pong limit"):
-        Limits(pong=limit)
 
 
 def test_a_server_that_learns_for_somebody_who_left_is_not_taken_for_a_dead_one() -> None:
@@ -263,16 +241,6 @@ def test_a_server_that_never_stops_talking_cannot_stop_the_time() -> None:
 
 
 # --- the end -------------------------------------------------------------------------------------------------------
-
-
-def test_a_connection_that_ends_before_the_pong_hints_at_the_dialect_and_the_pause() -> None:
-    pair = Pair(JSON, deaf=True)
-    pair.hang_up(after=0.1)
-    error = pair.error(greet(pair.client))
-    assert isinstance(error, UpstreamLost)
-    assert "closed the connection with a reply to Ping due" in error.message
-    assert "another dialect than json" in error.hint
-    assert "5 s later" in error.hint
 
 
 def test_a_connection_that_ends_in_mid_message_tells_how_much_was_there() -> None:
@@ -310,17 +278,6 @@ def test_leaving_is_safe_but_while_weights_are_learned() -> None:
     assert not pair.client.may_close
     pair.until(lambda: pair.client.may_close)
     assert pair.seq_no == 1
-
-
-def test_the_reply_to_an_interrupted_greeting_is_nothing_to_tell() -> None:
-    client = ClientMachine(MSGPACK)
-    client.begin(greet(client), 0.0)
-    client.interrupt(RuntimeError("the caller was cancelled"))
-    client.receive(MSGPACK.encode(Pong()), 1.0)
-    assert client.connected
-    assert not client.events
-    client.receive(MSGPACK.encode(Pong()), 2.0)
-    assert [event.text for event in client.events if isinstance(event, Notice)] == ["Pong came unasked"]
 
 
 def test_newer_weights_are_asked_for_until_the_time_that_was_given() -> None:

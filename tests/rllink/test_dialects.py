@@ -12,10 +12,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from ospbridge.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
+from ospbridge.errors import LocalProtocolError, RemoteProtocolError
 from ospbridge.rllink import decoding
 from ospbridge.rllink.arrays import packed
-from ospbridge.rllink.dialects import DIALECTS, JSON, MSGPACK, Dialect, dialect_named, dialect_of
+from ospbridge.rllink.dialects import DIALECTS, JSON, MSGPACK, Dialect, dialect_of
 from ospbridge.rllink.messages import (
     Episodes,
     EpisodesAndGetState,
@@ -240,14 +240,6 @@ def test_a_type_of_another_release_is_unknown_and_no_error(dialect: Dialect) -> 
     assert dialect.decode(body(dialect, {"type": "HELLO", "a": 1})) == Unknown("HELLO", ("type", "a"))
 
 
-def test_a_dialect_is_found_by_its_name() -> None:
-    assert dialect_named("json") is JSON
-    assert dialect_named("msgpack") is MSGPACK
-    assert dialect_named("auto") is None
-    with pytest.raises(ConfigurationError, match="unknown dialect 'xml'"):
-        dialect_named("xml")
-
-
 # --- what does not fit ---------------------------------------------------------------------------------------------
 
 
@@ -257,19 +249,13 @@ def test_a_dialect_is_found_by_its_name() -> None:
     [
         ([], "a message must be a map, got list"),
         ({}, "a message: key type is missing, there are: none"),
-        ({"typ": "PING"}, "a message: key type is missing, there are: typ"),
         ({"type": 1}, "a message: type must be text, got int 1"),
         ({"type": "SET_CONFIG"}, "SET_CONFIG: key env_steps_per_sample or config is missing"),
         (
             {"type": "SET_CONFIG", "env_steps": "9"},
             "SET_CONFIG: env_steps_per_sample must be a count, got str '9'",
         ),
-        ({"type": "SET_CONFIG", "env_steps": True}, "must be a count, got bool True"),
         ({"type": "SET_CONFIG", "env_steps": -1}, "must be a count, got int -1"),
-        (
-            {"type": "SET_CONFIG", "env_steps": 1, "force_on_policy": 1},
-            "force_on_policy must be true or false",
-        ),
         ({"type": "SET_CONFIG", "config": "text"}, "SET_CONFIG: config must be bytes, got str 'text'"),
         ({"type": "SET_STATE", "onnx_file": "AA=="}, "SET_STATE: key weights_seq_no is missing"),
         (
@@ -280,10 +266,6 @@ def test_a_dialect_is_found_by_its_name() -> None:
             {"type": "SET_STATE", "weights_seq_no": 1, "onnx_file": "%%"},
             "SET_STATE: onnx_file must be base64",
         ),
-        (
-            {"type": "SET_STATE", "weights_seq_no": 1, "onnx_file": 7},
-            "onnx_file must be base64 or bytes, got int 7",
-        ),
         ({"type": "SET_STATE", "weights_seq_no": 1, "state": []}, "SET_STATE: state must be a map, got list"),
         (
             {"type": "SET_STATE", "weights_seq_no": 1, "state": {}},
@@ -293,10 +275,6 @@ def test_a_dialect_is_found_by_its_name() -> None:
         (
             {"type": "SET_STATE", "weights_seq_no": 1, "state": {"rl_module": {"w": "x"}}},
             "SET_STATE: state: rl_module: w must be an array, got str 'x'",
-        ),
-        (
-            {"type": "SET_STATE", "weights_seq_no": 1, "state": {"rl_module": {"default_policy": {"a": {}}}}},
-            "default_policy: a must be an array, got dict",
         ),
         ({"type": "EPISODES"}, "EPISODES: key episodes is missing"),
         ({"type": "EPISODES", "episodes": {}}, "EPISODES: episodes must be a list, got dict"),
@@ -317,12 +295,9 @@ def test_a_misfit_is_named_by_message_key_and_what_came(dialect: Dialect, told: 
     [
         ({"obs": [[0.0], [1.0, 2.0]]}, "obs.* must be an array of numbers"),
         ({"obs": [["0", "1"]]}, "must hold numbers only, got str"),
-        ({"obs": [[None]]}, "must hold numbers only, got NoneType"),
-        ({"obs": [[True]]}, "must hold numbers only, got bool"),
         ({"obs": [[[1.0]]]}, "must hold numbers only, got list"),
         ({"obs": [[1.0], 2.0]}, r"\[1\] must be a list like"),
         ({"obs": 3.0}, "observations must be an array, got float 3.0"),
-        ({"obs": [1.0, 2.0, 3.0]}, "observations must have 2 dimensions"),
         ({"rewards": [[1.0]]}, "rewards must have 1 dimensions"),
         ({"actions": [18446744073709551615, 1]}, "64 bits"),
         ({"is_terminated": "yes"}, "is_terminated must be true or false, got str 'yes'"),

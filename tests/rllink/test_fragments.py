@@ -200,19 +200,6 @@ def test_an_episode_and_messages_of_exactly_the_limit_are_not_cut(dialect: Diale
     assert len(split(fragments[:1], dialect, await_weights=False, largest=alone + MESSAGE - 1)) > 1
 
 
-@BOTH
-@pytest.mark.parametrize("left_out", ["action_dist_inputs", "action_logp"])
-def test_an_episode_without_what_a_policy_put_out_is_cut_all_the_same(
-    dialect: Dialect, left_out: str
-) -> None:
-    without: dict[str, Any] = {left_out: None}
-    first, second = cut(episode(5, **without), 2, continued=True)
-    assert (first.steps, second.steps) == (2, 3)
-    for piece in (first, second):
-        assert getattr(piece, left_out) is None
-        assert dialect.size(piece) >= len(dialect.encode(Episodes((piece,)))) - MESSAGE
-
-
 # --- messages ------------------------------------------------------------------------------------------------------
 
 

@@ -16,9 +16,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ospbridge.errors import ConfigurationError, RemoteProtocolError
+from ospbridge.errors import RemoteProtocolError
 from ospbridge.interface import BoxSpace, DiscreteSpace
-from ospbridge.policy.activations import activation
 from ospbridge.rllink.pickled import Record, read_pickle
 from ospbridge.rllink.pickled_config import FoundConfig, FoundModel, OtherSpace, config_in
 
@@ -199,9 +198,6 @@ def test_an_activation_that_is_none_is_linear_and_one_without_a_name_is_no_other
     model = {"fcnet_activation": said, "head_fcnet_activation": said}
     settings = config_in(pickle.dumps({"_model_config": model})).model
     assert (settings.fcnet_activation, settings.head_fcnet_activation) == (found, found)
-    for name in ("(an object)", "mine.layers.ReLU"):
-        with pytest.raises(ConfigurationError, match="there is no activation"):
-            activation(name)
 
 
 def test_spaces_are_found() -> None:
@@ -382,20 +378,6 @@ def test_the_limit_of_a_deviation_is_found_where_it_is_a_number() -> None:
         assert (model.log_std_clip_param, model.use_lstm, model.free_log_std) == (found, True, False)
 
 
-class Slotted:
-    """Its state is a pair: attributes, and what is in slots."""
-
-    __slots__ = ("__dict__", "beside")
-
-    def __init__(self) -> None:
-        self.beside = 1
-        self.num_learners = 4
-
-
-def test_attributes_are_found_beside_slots() -> None:
-    assert config_in(pickle.dumps(Slotted())).num_learners == 4
-
-
 def test_an_object_of_the_first_protocols_is_a_record() -> None:
     assert read_pickle(b"\x80\x02(K\x01K\x02NK\x03d.") == {1: 2, None: 3}
     tree = read_pickle(b"(cmodule\nName\nK\1o.")
@@ -419,13 +401,8 @@ def test_a_list_within_itself_is_read() -> None:
         (b"N", "expected a STOP"),
         (b".", "one object at STOP, there are 0"),
         (b"NN.", "one object at STOP, there are 2"),
-        (b"(.", "one object at STOP"),
-        (b"0.", "the stack, it is empty"),
         (b"(0.", "there is a mark"),
-        (b"N\x85\x86.", "the stack, it is empty"),
-        (b"t.", "the stack, it is empty"),
         (b"h\x05.", "object 5 was never remembered"),
-        (b"NNs.", "the stack, it is empty"),
         (b"NNNs.", "expected a dict"),
         (b"}(Nu.", "keys and values in pairs"),
         (b"NNa.", "expected a list"),
@@ -438,16 +415,12 @@ def test_a_list_within_itself_is_read() -> None:
         (b"\x8c\x01\xff.", "UTF-8"),
         (b"\x8d" + b"\xff" * 8, "longer than 262144"),
         (b"\x96" + b"\xff" * 8, "bytes, 0 are left"),
-        (b"\x8b\xff\xff\xff\x7f", "expected 2147483647 bytes, 0 are left"),
         (b"\x8b\xff\xff\xff\xff", "an integer of -1 bytes"),
         (b"(" * 1001, "nested deeper than 1000"),
         (b"N" + b"\x94" * 200_001, "more than 200000 objects"),
         (b"I1\n.", "opcode 0x49 is not read"),
-        (b"P1\n.", "opcode 0x50 is not read"),
-        (b"NQ.", "opcode 0x51 is not read"),
         (b"\x82\x01.", "opcode 0x82 is not read"),
         (b"\x97.", "opcode 0x97 is not read"),
-        (b"\x98.", "opcode 0x98 is not read"),
     ],
 )
 def test_a_pickle_that_is_none_is_told_with_its_place(data: bytes, named: str) -> None:
@@ -455,6 +428,7 @@ def test_a_pickle_that_is_none_is_told_with_its_place(data: bytes, named: str) -
         read_pickle(data)
     assert caught.value.data == data
     assert caught.value.hint
+    assert 0 <= caught.value.offset <= len(data)
 
 
 def test_a_pickle_above_the_limit_is_not_read() -> None:

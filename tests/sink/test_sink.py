@@ -23,7 +23,6 @@ from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
 from ospbridge.rllink.exchanges import get_config, get_state, learn
 from ospbridge.rllink.messages import EpisodesAndGetState
 from ospbridge.rllink.weights import ModuleWeights
-from ospbridge.sink import serving
 from ospbridge.sink.policy_file import PolicyFile
 from ospbridge.sink.store import LOCK, Store
 from ospbridge.transport.stream_addresses import ServerTls, parse_stream
@@ -233,17 +232,3 @@ def test_what_cannot_work_is_told_before_anybody_connects(options: list[str], wh
     done = CliRunner().invoke(main, ["sink", *options])
     assert done.exit_code == 78
     assert why in done.stderr
-
-
-def test_trouble_that_lasts_is_logged_once_however_often_clients_ask(tmp_path: Path) -> None:
-    path = tmp_path / "policy.npz"
-    save(path, np.ones((3, 2), np.float32))
-    policy = PolicyFile(path)
-    path.write_bytes(b"half of it")
-    with capture_logs() as logs:
-        for _ in range(3):
-            serving._state(policy, MSGPACK, 1)
-        save(path, np.ones((5, 2), np.float32))
-        for _ in range(3):
-            serving._state(policy, MSGPACK, 1)
-    assert [bool(log["trouble"]) for log in logs] == [True, False]

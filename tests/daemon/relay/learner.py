@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-import threading
+import time
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,14 @@ from ospbridge.rllink.checking import RLLIB
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.server import EpisodesArrived, ServerMachine, StateWanted
 from ospbridge.rllink.weights import ModuleWeights
+from tests.daemon.relay.driving import WITHIN
 from tests.in_threads import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from ospbridge.rllink.fragments import EpisodeFragment
+    from tests.daemon.running import Daemon
 
 HIDDEN = 4
 
@@ -183,10 +185,6 @@ class Gated(TinyLearner):
         self.gate = trio.Event()
         self.asked = 0
 
-    async def open_later(self) -> None:
-        await trio.sleep(0.1)
-        self.gate.set()
-
     async def _answer(self, machine: Any, event: Any, *rest: Any) -> bool:
         if event.learned:
             self.asked += 1
@@ -208,9 +206,14 @@ def drive(address: str, *options: str) -> list[str]:
     return ["--rllink", address, "--rllink-mode", "drive", "--rllink-env-steps", "20", *options]
 
 
+def eventually(condition: Callable[[], object], daemon: Daemon | None = None) -> None:
+    """As ``until``, from a test that runs no event loop; a daemon that it is about must live."""
+    give_up = time.monotonic() + WITHIN
+    while not condition():
+        if time.monotonic() > give_up or (daemon and daemon.process.poll() is not None):
+            pytest.fail(daemon.log.read_text()[-3000:] if daemon else "it did not come about")
+        time.sleep(0.02)
+
+
 def enough(learner: TinyLearner, batches: int) -> None:
-    for _ in range(1000):
-        if len(learner.batches) >= batches:
-            return
-        threading.Event().wait(0.02)
-    pytest.fail(f"{len(learner.batches)} batches, {learner.wrong}")
+    eventually(lambda: len(learner.batches) >= batches)

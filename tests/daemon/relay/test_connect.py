@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,23 +17,14 @@ from ospbridge.observe.runtime import default_hub
 from ospbridge.session.hub_client import HubClient
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.daemon.relay.learner import TinyLearner, drive, enough, learning
+from tests.daemon.relay.learner import TinyLearner, drive, enough, eventually, learning
 from tests.daemon.running import Daemon, all_free, free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("runtime_directory")]
 SHORT = 'name = "short"\n[[agent]]\n[agent.episode]\nmax_steps = 7\n'
-
-
-def until(condition: Callable[[], object]) -> None:
-    for _ in range(1500):
-        if condition():
-            return
-        threading.Event().wait(0.02)
-    pytest.fail("it did not come about")
 
 
 def shown(*options: str) -> str:
@@ -123,12 +113,12 @@ def test_two_simulators_feed_one_upstream_and_one_is_killed_and_comes_back(tmp_p
             enough(learner, 3)
             for _ in range(2):
                 with UdpSimulator(SyntheticWorld(1, 1), port=port):
-                    until(
+                    eventually(
                         lambda: [a for a in daemon.status(hub=hub("mortal")).agents if a.state == "playing"]
                     )
-                    until(partial(_more_steps, daemon, daemon.status(hub=hub("mortal")).steps + 50))
+                    eventually(partial(_more_steps, daemon, daemon.status(hub=hub("mortal")).steps + 50))
                     enough(learner, len(learner.batches) + 3)
-                until(lambda: not daemon.status(hub=hub("mortal")).ready)
+                eventually(lambda: not daemon.status(hub=hub("mortal")).ready)
                 enough(learner, len(learner.batches) + 5)
             assert daemon.status(hub=hub("steady")).ready
             assert daemon.end(signal.SIGTERM) == 0
@@ -142,7 +132,7 @@ def test_a_simulator_that_is_given_up_does_not_end_the_others_and_the_last_one_d
         tables = simulator("there", served.address), simulator("absent", nobody) + "wait = 0.2\n"
         file = written(tmp_path, *tables)
         with Daemon(None, "--config", file, directory=tmp_path, hub=hub("there")) as daemon:
-            until(lambda: daemon.lines("a simulator is given up, the others go on"))
+            eventually(lambda: daemon.lines("a simulator is given up, the others go on"))
             (line,) = daemon.lines("a simulator is given up, the others go on")
             assert line["simulator"] == "absent"
             assert daemon.status(hub=hub("absent")).connection.startswith("given up: nothing listens at")

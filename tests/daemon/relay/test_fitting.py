@@ -13,8 +13,6 @@ from structlog.testing import capture_logs
 from ospbridge.daemon.relay.acting import Kind
 from ospbridge.daemon.relay.spaces import (
     SaidSpaces,
-    actions_misfit,
-    actions_of,
     described,
     require_same_actions,
 )
@@ -377,14 +375,3 @@ async def test_free_deviations_are_no_policy_of_choices_whosever_they_are() -> N
     weights = module_weights(inputs=5, hiddens=(8,), outputs=2) | {"pi.log_std": np.zeros(2, np.float32)}
     with pytest.raises(ConfigurationError, match="a box of 2 numbers"):
         require_same_actions(Kind(box(5), CHOICES), SaidSpaces(), described(weights, named=True))
-
-
-async def test_what_settings_say_counts_before_what_weights_may_stand_for() -> None:
-    weights = described(module_weights(inputs=5, hiddens=(8,), outputs=4), named=False)
-    for space in (CHOICES, box(2)):
-        assert actions_misfit(actions_of(space), SaidSpaces(), weights) == ""
-        assert (
-            actions_misfit(actions_of(space), SaidSpaces(action="MultiDiscrete"), weights) == "MultiDiscrete"
-        )
-        assert actions_misfit(actions_of(space), SaidSpaces(action=actions_of(space)), weights) == ""
-    assert actions_misfit(actions_of(box(2)), SaidSpaces(), None) == ""

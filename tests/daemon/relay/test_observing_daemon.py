@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,17 +17,18 @@ from ospbridge.errors import OspBridgeError
 from ospbridge.record.reading import read_recording
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
+from tests.daemon.relay.driving import WITHIN
+from tests.daemon.relay.learner import eventually
 from tests.daemon.relay.sink_process import SinkProcess
 from tests.daemon.running import Daemon
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from ospbridge.record.episode import RecordedEpisode
 
 pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("runtime_directory")]
-WITHIN = 30.0
 SHORT = 'name = "short"\n[[agent]]\n[agent.episode]\nmax_steps = 20\n'
 
 
@@ -90,13 +90,6 @@ def key_of(episode: RecordedEpisode) -> bytes:
     return b"".join(c.tobytes() for c in (*columns, episode.action_logp, episode.action_dist_inputs))
 
 
-def until(condition: Callable[[], object], daemon: Daemon | None = None) -> None:
-    give_up = time.monotonic() + WITHIN
-    while not condition():
-        assert time.monotonic() < give_up, daemon and daemon.log.read_text()[-3000:]
-        time.sleep(0.02)
-
-
 def all_spooled(daemon: Daemon) -> bool:
     (upstream,) = daemon.status().upstreams
     assert upstream.spool is not None
@@ -119,13 +112,13 @@ def test_a_sink_that_is_killed_has_every_episode_once_all_the_same(
         player = Player()
         for _ in range(6):
             player.episode(seed=1)
-        until(partial(sink.more_than, 0), daemon)
+        eventually(partial(sink.more_than, 0), daemon)
         sink.kill()
         player.episode(seed=2)
         sink.start()
         player.episode(seed=3)
         player.env.close()
-        until(lambda: not waiting(daemon), daemon)
+        eventually(lambda: not waiting(daemon), daemon)
         (upstream,) = daemon.status().upstreams
         assert upstream.delivered >= 8 * 20
         assert upstream.discarded == 0
@@ -147,7 +140,7 @@ def test_daemons_that_are_killed_and_ended_lose_nothing_that_was_spooled_and_the
         player = Player()
         for _ in range(3):
             player.episode(seed=1)
-        until(lambda: waiting(daemon) == 3 and all_spooled(daemon), daemon)
+        eventually(lambda: waiting(daemon) == 3 and all_spooled(daemon), daemon)
         daemon.process.kill()
         daemon.process.wait(10)
     with Daemon(simulator.address, *options, directory=tmp_path) as daemon:
@@ -156,7 +149,7 @@ def test_daemons_that_are_killed_and_ended_lose_nothing_that_was_spooled_and_the
         unwrapped: Any = player.env.unwrapped
         unwrapped.annotate(action_logp=0.0, action_dist_inputs=np.zeros(4))
         player.env.step(np.zeros(2, np.float32))
-        until(lambda: waiting(daemon) == 4 and all_spooled(daemon), daemon)
+        eventually(lambda: waiting(daemon) == 4 and all_spooled(daemon), daemon)
         shown = CliRunner().invoke(main, ["status"]).stdout
         assert f"upstream    observe {sink.address}: " in shown
         assert "4 episodes wait in" in shown
@@ -165,7 +158,7 @@ def test_daemons_that_are_killed_and_ended_lose_nothing_that_was_spooled_and_the
         assert spool["file"].startswith(str(runtime_directory / "ospbridge" / "spool-127.0.0.1-"))
         assert daemon.end() == 0
     with sink, Daemon(simulator.address, *options, directory=tmp_path) as daemon:
-        until(lambda: sink.files == 5 and not waiting(daemon), daemon)
+        eventually(lambda: sink.files == 5 and not waiting(daemon), daemon)
         with suppress(OspBridgeError):
             player.env.close()
     *whole, cut = read_recording(sink.directory)

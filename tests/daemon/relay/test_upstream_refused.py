@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +21,13 @@ from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.transport.stream_addresses import ServerTls, StreamAddress, parse_stream
 from tests.daemon.certificates import Authority
 from tests.daemon.relay.driving import WITHIN, until
+from tests.daemon.relay.learner import eventually
 from tests.daemon.relay.observing import Server, listening, showing
 from tests.daemon.running import Daemon
 from tests.in_threads import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from ospbridge.transport.tls import TlsFiles
@@ -153,33 +153,20 @@ async def test_a_name_server_that_is_away_is_waited_for(wrong: OSError) -> None:
 
 
 @pytest.mark.trio
-@pytest.mark.parametrize("wrong", ["key", "ca", "name"])
+@pytest.mark.parametrize("wrong", ["name", "key"])
 async def test_what_is_wrong_with_our_own_settings_is_not_waited_for(
     authority: Authority, wrong: str
 ) -> None:
-    trio.socket.set_custom_hostname_resolver(
-        Resolver(socket.gaierror(socket.EAI_NONAME, "not known"), times=1)
-    )
-    files, other = authority.issue("client"), authority.issue("other")
-    tls = ServerTls(
-        authority.path if wrong != "ca" else files.key,
-        files.cert,
-        other.key if wrong == "key" else files.key,
-    )
-    link = Link(parse_stream("tls://trainer:5555", tls=tls), limits=Limits())
+    unknown = socket.gaierror(socket.EAI_NONAME, "not known")
+    trio.socket.set_custom_hostname_resolver(Resolver(unknown, times=1))
+    files = authority.issue("client")
+    key = authority.issue("other").key if wrong == "key" else files.key
+    tls = ServerTls(authority.path, files.cert, key)
     with trio.fail_after(WITHIN), pytest.raises(ConfigurationError):
-        await link.run()
+        await Link(parse_stream("tls://trainer:5555", tls=tls), limits=Limits()).run()
 
 
 # --- a daemon ----------------------------------------------------------------------------------------------------
-
-
-def eventually(condition: Callable[[], object], daemon: Daemon) -> None:
-    give_up = time.monotonic() + WITHIN
-    while not condition():
-        assert daemon.process.poll() is None, daemon.log.read_text()[-3000:]
-        assert time.monotonic() < give_up, daemon.log.read_text()[-3000:]
-        time.sleep(0.05)
 
 
 @pytest.mark.usefixtures("runtime_directory")
