@@ -26,6 +26,15 @@ def made(
     return NumpyModule(weights, inputs=4, outputs=outputs, gaussian=gaussian, **how)
 
 
+def test_the_weights_are_copied() -> None:
+    weights = module_weights()
+    module = made(weights)
+    before = module.forward(OBSERVATIONS)
+    for array in weights.values():
+        array[:] = 0.0
+    assert np.array_equal(module.forward(OBSERVATIONS), before)
+
+
 def test_new_weights_are_acted_from_at_once_whatever_the_sizes_of_their_layers() -> None:
     module = made(module_weights())
     for weights in (module_weights(seed=2), module_weights(hiddens=(3, 9, 5), seed=3)):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ospbridge.errors import LocalProtocolError, RemoteProtocolError, UpstreamLost
+from ospbridge.errors import LocalProtocolError, UpstreamLost
 from ospbridge.rllink.client import ClientMachine, Exchange, Notice, StateArrived
 from ospbridge.rllink.cutting import split
 from ospbridge.rllink.dialects import DIALECTS, JSON, MSGPACK, Dialect
@@ -251,17 +251,6 @@ def test_a_connection_that_ends_in_mid_message_tells_how_much_was_there() -> Non
     error = pair.error(get_state(pair.client))
     assert "30 of 1000 bytes of a message" in error.message
     assert pair.client.lost is error
-
-
-@pytest.mark.parametrize("data", [b"HTTP/1.1 400", b"00000004what", b"00000001\xc1", b"00000002{}"])
-def test_bytes_that_are_no_rllink_end_the_connection_with_a_clear_error(data: bytes) -> None:
-    pair = greeted()
-    pair.client.begin(get_state(pair.client), pair.now)
-    with pytest.raises(RemoteProtocolError):
-        pair.client.receive(data, pair.now)
-    with pytest.raises(RemoteProtocolError):
-        pair.client.result()
-    assert isinstance(pair.client.lost, RemoteProtocolError)
 
 
 def test_leaving_is_safe_but_while_weights_are_learned() -> None:

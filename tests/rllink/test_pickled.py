@@ -364,13 +364,6 @@ def test_what_is_put_into_an_object_is_kept_with_it(protocol: int) -> None:
     assert tree[1].entries == [3, 4]
 
 
-@pytest.mark.parametrize("layers, found", [(64, True), (65, False)])
-def test_a_network_has_as_many_layers_as_any_real_one_at_most(layers: int, found: bool) -> None:
-    settings = {"_model_config": {"fcnet_hiddens": [8] * layers}}
-    hiddens = config_in(pickle.dumps(settings)).model.fcnet_hiddens
-    assert hiddens == ((8,) * layers if found else None)
-
-
 def test_the_limit_of_a_deviation_is_found_where_it_is_a_number() -> None:
     for said, found in ((3, 3.0), (20.5, 20.5), (None, None), ("20", None)):
         settings = {"_model_config": {"log_std_clip_param": said, "use_lstm": True, "free_log_std": False}}

@@ -13,6 +13,7 @@ import trio
 
 from ospbridge.policy.numpy_module import NumpyModule
 from ospbridge.rllink.checking import RLLIB
+from ospbridge.rllink.framing import LARGEST_TAKEN
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.server import EpisodesArrived, ServerMachine, StateWanted
 from ospbridge.rllink.weights import ModuleWeights
@@ -48,6 +49,8 @@ class TinyLearner:
         """Weights that are sent once, by their number, instead of good ones."""
         self.hang_up_in: list[int] = []
         """Rounds in which the connection ends without an answer, and nothing is learned: such as are still to begin."""
+        self.largest = LARGEST_TAKEN
+        """Bytes of a message that it takes."""
         self.forgets = False
         """It starts anew where it hangs up."""
         self.connections = 0
@@ -87,7 +90,7 @@ class TinyLearner:
     async def _serve(self, stream: trio.SocketStream) -> None:
         self.connections += 1
         pending: tuple[EpisodeFragment, ...] = ()
-        machine = ServerMachine(self._config(), needs=RLLIB)
+        machine = ServerMachine(self._config(), needs=RLLIB, largest=self.largest)
         try:
             while data := await stream.receive_some(100_000):
                 machine.receive(data)

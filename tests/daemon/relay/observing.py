@@ -19,12 +19,12 @@ from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.server import EpisodesArrived, ServerMachine, StateWanted
 from ospbridge.rllink.timing import Limits
 from ospbridge.rllink.weights import ModuleWeights
-from ospbridge.sink.serving import Sink
 from ospbridge.sink.store import Store
 from ospbridge.transport.stream_addresses import parse_stream
 from ospbridge.transport.stream_ends import last_word
 from tests.daemon.relay.driving import WITHIN, until
 from tests.daemon.stage import ONE, inputs
+from tests.sink import clients
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -133,12 +133,8 @@ async def listening(serve: Any, port: int = 0) -> AsyncIterator[int]:
 
 @asynccontextmanager
 async def sink(directory: Path) -> AsyncIterator[int]:
-    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    with Store(directory) as store:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(Sink(store, None, env_steps=100).serve, listeners, None)
-            yield listeners[0].socket.getsockname()[1]
-            nursery.cancel_scope.cancel()
+    async with clients.sink(Store(directory)) as address:
+        yield address.endpoint.port
 
 
 @asynccontextmanager

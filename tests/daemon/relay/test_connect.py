@@ -94,6 +94,32 @@ def written(directory: Path, *tables: str) -> str:
     return str(file)
 
 
+def test_of_two_upstreams_that_want_one_agent_one_learns_and_the_other_says_why_it_waits(
+    tmp_path: Path,
+) -> None:
+    learners = [TinyLearner(seed=seed) for seed in range(2)]
+    with (
+        UdpSimulator(SyntheticWorld(1, 1), port=0) as left,
+        learning(learners[0]) as one,
+        learning(learners[1]) as two,
+    ):
+        file = written(
+            tmp_path, simulator("left", left.address), rllink(one, '["left"]'), rllink(two, '["left"]')
+        )
+        with Daemon(None, "--config", file, directory=tmp_path, hub=hub("left")) as daemon:
+            eventually(lambda: any(len(learner.batches) >= 5 for learner in learners))
+            eventually(lambda: daemon.lines("the driver waits for its agents"))
+            found = daemon.status(hub=hub("left"))
+            (line,) = daemon.lines("the driver waits for its agents")
+            assert found.agents[0].driver in line["reason"]
+            assert "--rllink-agents" in line["hint"]
+            assert sorted(each.batches > 0 for each in found.upstreams) == [False, True]
+            (shared,) = daemon.lines("several upstreams drive agents of one simulator")
+            assert (shared["simulator"], shared["upstreams"]) == ("left", [one, two])
+            assert daemon.end(signal.SIGTERM) == 0
+    assert [learner.wrong for learner in learners] == [[]] * 2
+
+
 def _more_steps(daemon: Daemon, than: int) -> bool:
     return daemon.status(hub=hub("mortal")).steps > than
 

@@ -281,9 +281,6 @@ async def test_agents_of_several_kinds_are_refused_by_name() -> None:
     assert caught.group_contains(UsageError, match=r"a: 1 observation,.*b: 1 observation,")
 
 
-# --- leaving -----------------------------------------------------------------------------------------------------
-
-
 # --- several simulators ------------------------------------------------------------------------------------------
 
 
@@ -390,7 +387,23 @@ async def test_a_lost_simulator_drops_out_and_comes_back_in() -> None:
     assert learner.wrong == []
 
 
-# --- agents of several kinds -------------------------------------------------------------------------------------
+def other_kind() -> Conductor:
+    conductor = conductor_of(FakeSession("b"))
+    conductor.lockstep.take_agents([PlainTask(agent("b", low=-3.0), bounded=True)])
+    return conductor
 
 
-# --- leaving -----------------------------------------------------------------------------------------------------
+async def test_a_simulator_of_another_kind_that_comes_late_does_not_end_what_the_others_do() -> None:
+    learner = TinyLearner()
+    _, (first,) = worlds(0.0)
+    late = other_kind()
+    session, late._keeper.session = late._keeper.session, None
+    with capture_logs() as logs:
+        async with learner.listening() as port, driven([first, late], upstream(port)):
+            await until(lambda: len(learner.batches) >= 3)
+            late._keeper.session = session
+            await until(lambda: [line for line in logs if line["event"] == "a simulator is not driven"])
+            done = len(learner.batches)
+            await until(lambda: len(learner.batches) >= done + 3)
+    assert late.lockstep.attachments == []
+    assert learner.wrong == []

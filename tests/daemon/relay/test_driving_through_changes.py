@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 
 
-def returns(session: FakeSession, conductor: Conductor, *names: str, outputs: int = 1) -> None:
+def returns(session: FakeSession, conductor: Conductor, *names: str) -> None:
     """The simulator is started anew, with these agents."""
-    session.names, session.outputs = names, outputs
+    session.names = names
     session.ending = dict.fromkeys(names, 7)
     conductor.lockstep.cut_all("the simulator is gone", trio.current_time())
-    conductor.lockstep.take_agents([PlainTask(agent(name, outputs=outputs), bounded=True) for name in names])
+    conductor.lockstep.take_agents([PlainTask(agent(name), bounded=True) for name in names])
     conductor._changed()
 
 

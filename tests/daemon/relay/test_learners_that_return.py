@@ -72,6 +72,18 @@ async def test_what_was_proven_to_be_read_is_not_sent_again_where_weights_are_lo
     assert set(learner.read.values()) == {1}
 
 
+async def test_a_batch_is_sent_in_messages_that_servers_like_ours_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    learner = Recorder()
+    learner.left, learner.largest, learner.batch = True, 6000, 70
+    monkeypatch.setattr("ospbridge.daemon.relay.upstream.LARGEST_TAKEN", learner.largest)
+    _, conductor = world()
+    async with learner.listening() as port, driven(conductor, upstream(port, env_steps=70)):
+        await until(lambda: len(learner.read) >= 20)
+    assert learner.connections == 1
+
+
 async def test_a_learner_that_is_restored_from_a_checkpoint_and_goes_on_from_its_number_is_learned_from() -> (
     None
 ):

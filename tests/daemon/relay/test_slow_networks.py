@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -90,7 +92,27 @@ async def test_a_network_that_takes_nothing_more_is_told_with_what_it_took(autoj
         assert connection.gone.is_set()
 
 
-# --- a network that is gone --------------------------------------------------------------------------------------
+class Broken:
+    """A stream of which the kernel says this."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    async def receive_some(self, _: int) -> bytes:
+        await trio.lowlevel.checkpoint()
+        raise trio.BrokenResourceError from OSError(self._number, os.strerror(self._number))
 
 
-WITHIN = 20.0
+@pytest.mark.parametrize(
+    "number, told",
+    [
+        (errno.ETIMEDOUT, "nothing reaches far:5555 any more: Connection timed out"),
+        (errno.ECONNRESET, "far:5555 closed the connection"),
+    ],
+)
+async def test_a_network_that_is_gone_is_no_server_that_closed_the_connection(number: int, told: str) -> None:
+    machine = ClientMachine(MSGPACK, limits=Limits(), peer="far:5555")
+    stream: Any = Broken(number)
+    await Connection(stream, machine, lambda _: None).read()
+    assert machine.lost is not None
+    assert machine.lost.message == told
