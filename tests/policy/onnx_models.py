@@ -22,7 +22,7 @@ FLOAT, INTEGER = 1, 7
 
 
 def recorded(name: str) -> bytes:
-    """The model that Ray 2.47.1 sent in a SET_STATE."""
+    """The model that Ray 2.47.1 sent in a SET_STATE, whose body is stored as it came."""
     message = json.loads((TRACES / f"ray247_{name}.json").read_bytes())
     return gzip.decompress(base64.b64decode(message["onnx_file"]))
 

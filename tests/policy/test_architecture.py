@@ -37,14 +37,6 @@ def test_the_actors_own_encoder_is_taken_where_the_critic_has_one_too() -> None:
     assert read_architecture(weights).encoder[0].weight.startswith(SEPARATE)
 
 
-def test_a_place_between_two_layers_tells_that_there_is_an_activation() -> None:
-    weights = module_weights(4, (8, 6))
-    assert [layer.activated for layer in read_architecture(weights).encoder] == [True, None]
-    for name in ("weight", "bias"):
-        weights[f"{SHARED}net.mlp.1.{name}"] = weights.pop(f"{SHARED}net.mlp.2.{name}")
-    assert [layer.activated for layer in read_architecture(weights).encoder] == [False, None]
-
-
 def test_layer_normalisation_belongs_to_the_layer_before() -> None:
     weights = module_weights(4, (8,)) | norm(f"{SHARED}net.mlp.1.", 8)
     weights |= dense(RANDOM, f"{SHARED}net.mlp.3.", 8, 8)
@@ -104,17 +96,6 @@ def test_a_wrong_shape_is_told_with_the_key_and_the_right_one(
         read_architecture(weights)
 
 
-@given(st.data())
-def test_any_shapes_make_an_architecture_or_a_configuration_error(data: st.DataObject) -> None:
-    weights = module_weights(3, (4,), 2)
-    key = data.draw(st.sampled_from(sorted(weights)))
-    shape = data.draw(st.lists(st.integers(0, 5), max_size=3))
-    weights[key] = np.zeros(shape, np.float32)
-    with contextlib.suppress(ConfigurationError):
-        found = read_architecture(weights)
-        assert 0 not in (found.inputs, found.outputs)
-
-
 def norm(key: str, width: int) -> dict[str, NDArray[np.float32]]:
     return {f"{key}weight": np.ones(width, np.float32), f"{key}bias": np.zeros(width, np.float32)}
 
@@ -159,12 +140,6 @@ def test_weights_tell_sizes_and_both_spaces_that_an_even_number_may_stand_for() 
     assert found.arrays is not None
     assert dict(found.arrays)["pi.net.mlp.0.weight"] == (4, 6)
     assert found.size == sum(array.nbytes for array in weights.values())
-
-
-def test_weights_that_no_policy_is_made_from_are_listed_with_the_reason() -> None:
-    found = describe({"lstm.weight": np.zeros((2, 3), np.float32)})
-    assert found.arrays == (("lstm.weight", (2, 3)),)
-    assert "no key that begins with" in found.trouble
 
 
 LSTM = {

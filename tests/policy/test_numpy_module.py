@@ -108,18 +108,7 @@ def test_free_deviations_stand_behind_the_means_within_the_limit() -> None:
         assert (outputs[:, 2:] == [0.25, -2.0]).all()
 
 
-def test_free_deviations_do_not_fit_discrete_actions() -> None:
-    weights = module_weights(outputs=1) | {"pi.log_std": np.zeros(1, np.float32)}
-    with pytest.raises(ConfigurationError, match="continuous actions"):
-        made(weights, outputs=2)
-
-
 # --- activations ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["Tanh", "ReLU", "SiLU", "swish", "ELU", "GELU", "LINEAR"])
-def test_activations_are_known_by_all_spellings_of_rllib(name: str) -> None:
-    assert activation(name) is ACTIVATIONS[name.lower()]
 
 
 @pytest.mark.parametrize("name", [name for name in ACTIVATIONS if name != "linear"])
@@ -147,12 +136,3 @@ def test_linear_is_refused_where_the_keys_show_an_activation() -> None:
     ) as caught:
         made(module_weights(), activation="linear")
     assert "fcnet_activation" in caught.value.hint
-
-
-def test_the_heads_activation_is_an_option_of_its_own() -> None:
-    weights = {key: array for key, array in module_weights().items() if not key.startswith("pi.net")}
-    weights |= dense(RANDOM, "pi.net.mlp.0.", 6, 5) | dense(RANDOM, "pi.net.mlp.2.", 5, 2)
-    relu, tanh = (made(weights, head_activation=name).forward(OBSERVATIONS) for name in ("relu", "tanh"))
-    assert not np.allclose(relu, tanh)
-    with pytest.raises(ConfigurationError, match="head_activation is 'linear'"):
-        made(weights, head_activation="linear")

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 from ospbridge.errors import ConfigurationError
-from ospbridge.interface import DiscreteSpace
-from ospbridge.policy.acting import Policy
 from ospbridge.policy.numpy_module import NumpyModule
 from ospbridge.policy.onnx_module import OnnxModule
 from tests.policy.onnx_models import (
@@ -22,7 +20,7 @@ from tests.policy.onnx_models import (
     recorded,
     tensor,
 )
-from tests.policy.weights import box, module_weights, plainly
+from tests.policy.weights import plainly
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,16 +73,6 @@ def test_a_model_that_only_calls_its_batch_open_gets_one_row_at_a_time() -> None
     assert np.abs(module.forward(OBSERVATIONS) - OBSERVATIONS @ MATRIX).max() < 1e-5
 
 
-def test_a_policy_takes_weights_after_a_model_and_a_model_after_weights() -> None:
-    weights = module_weights(outputs=3)
-    policy = Policy(recorded("discrete"), box(4), DiscreteSpace(3))
-    from_model = policy.act(OBSERVATIONS).dist_inputs
-    policy.load(weights)
-    assert np.abs(policy.act(OBSERVATIONS).dist_inputs - plainly(weights, OBSERVATIONS)).max() < 1e-5
-    policy.load(recorded("discrete"))
-    assert np.array_equal(policy.act(OBSERVATIONS).dist_inputs, from_model)
-
-
 @pytest.mark.parametrize(
     "data, said",
     [
@@ -97,10 +85,6 @@ def test_a_policy_takes_weights_after_a_model_and_a_model_after_weights() -> Non
             r"output 'y' .* is float32\(1, 3\), expected float32\(1, 2\)",
         ),
         (linear_model(MATRIX, 2), r"expected tensor\(float\)\[1 or any, 4\]"),
-        (
-            linear_model(MATRIX, more_inputs=[described("state", [1, 8])]),
-            r"whose inputs \['x', 'state'\] the first is fed",
-        ),
         (linear_model(MATRIX * np.inf), r"is \[.*(nan|inf).*\] for an observation of zeros"),
         (
             model(

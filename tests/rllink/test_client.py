@@ -77,15 +77,6 @@ def test_nothing_is_sent_before_the_pong() -> None:
     assert pair.do(greet(pair.client)) is None
 
 
-def test_one_exchange_at_a_time() -> None:
-    pair = Pair(MSGPACK)
-    pair.client.begin(greet(pair.client), pair.now)
-    with pytest.raises(LocalProtocolError, match="under way"):
-        pair.client.begin(greet(pair.client), pair.now)
-    with pytest.raises(LocalProtocolError, match="still under way"):
-        pair.client.result()
-
-
 @pytest.mark.parametrize("messages", [[Episodes((episode(),))], [EpisodesAndGetState((episode(),))] * 2])
 def test_only_the_last_message_of_a_batch_asks_for_weights(messages: list[Episodes]) -> None:
     pair = greeted()

@@ -12,10 +12,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from ospbridge.errors import LocalProtocolError, RemoteProtocolError
+from ospbridge.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from ospbridge.rllink import decoding
 from ospbridge.rllink.arrays import packed
-from ospbridge.rllink.dialects import DIALECTS, JSON, MSGPACK, Dialect, dialect_of
+from ospbridge.rllink.dialects import DIALECTS, JSON, MSGPACK, Dialect, dialect_named, dialect_of
 from ospbridge.rllink.messages import (
     Episodes,
     EpisodesAndGetState,
@@ -227,6 +227,14 @@ def test_what_a_piece_repeats_of_the_one_before_is_left_out() -> None:
 @BOTH
 def test_a_type_of_another_release_is_unknown_and_no_error(dialect: Dialect) -> None:
     assert dialect.decode(body(dialect, {"type": "HELLO", "a": 1})) == Unknown("HELLO", ("type", "a"))
+
+
+def test_a_dialect_is_found_by_its_name() -> None:
+    assert dialect_named("json") is JSON
+    assert dialect_named("msgpack") is MSGPACK
+    assert dialect_named("auto") is None
+    with pytest.raises(ConfigurationError, match="unknown dialect 'xml'"):
+        dialect_named("xml")
 
 
 # --- what does not fit ---------------------------------------------------------------------------------------------

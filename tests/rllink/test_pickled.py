@@ -135,22 +135,6 @@ def test_what_a_module_is_specified_with_counts_before_the_settings(spec: Spec) 
 
 
 @pytest.mark.parametrize(
-    "spec",
-    [
-        None,
-        7,
-        Spec(),
-        Spec(7, 7),
-        Spec(rl_module_specs={}),
-        Spec(rl_module_specs={"a": Spec(RELU), "b": Spec(RELU)}),
-    ],
-)
-def test_a_module_that_is_not_specified_is_as_the_settings_say(spec: Any) -> None:
-    settings = {"_model_config": {"fcnet_activation": "silu"}, "_rl_module_spec": spec}
-    assert config_in(pickle.dumps(settings)).model.fcnet_activation == "silu"
-
-
-@pytest.mark.parametrize(
     "settings, defaults",
     [
         ({"_model_config": {}, "_rl_module_spec": None}, True),

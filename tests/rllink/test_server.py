@@ -22,7 +22,6 @@ from ospbridge.rllink.messages import (
     SetState,
 )
 from ospbridge.rllink.server import EpisodesArrived, Greeted, Ignored, ServerMachine, StateWanted
-from ospbridge.rllink.weights import OnnxWeights
 from tests.rllink.episodes import episode
 from tests.rllink.pair import CONFIG, weights
 from tests.rllink.recordings import body_of, golden
@@ -146,17 +145,6 @@ def test_experience_behind_a_wish_for_weights_counts_whatever_comes_behind_it(di
     assert isinstance(arrived, EpisodesArrived)
     assert greeted == Greeted(dialect)
     assert [type(message) for message in said(server)] == [SetState, Pong]
-
-
-@BOTH
-def test_weights_may_be_given_as_they_are_to_be_sent(dialect: Dialect) -> None:
-    server = ServerMachine(CONFIG)
-    policy = OnnxWeights(b"model", 3)
-    server.receive(dialect.encode(GetState()) * 2)
-    for state in (policy, dialect.encode(SetState(policy))):
-        server.send_state(state)
-    assert server.reading
-    assert said(server) == [SetState(policy)] * 2
 
 
 @BOTH

@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 
 from ospbridge.rllink.dialects import MSGPACK
 from ospbridge.rllink.exchanges import deliver
+from ospbridge.rllink.fragments import EpisodeFragment
 from ospbridge.rllink.messages import Episodes, EpisodesAndGetState
 from ospbridge.sink import serving
 from ospbridge.sink.policy_file import PolicyFile
@@ -65,6 +66,28 @@ async def test_actions_of_an_odd_form_end_their_client_with_the_reason_and_no_ot
         (told,) = [line for line in logs if line["event"] == "a client is dismissed"]
         assert why in told["reason"]
         assert told["hint"]
+    assert recorded(tmp_path / "in") == [(5, 5.0, "terminated")]
+
+
+async def test_a_fault_of_the_sinks_own_ends_its_client_only_and_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path / "in")
+    add = store.add
+
+    def faulty(fragments: tuple[EpisodeFragment, ...], *, client: str) -> list[EpisodeFragment]:
+        if any(each.id == "unlucky" for each in fragments):
+            raise ZeroDivisionError("nobody thought of it")
+        return add(fragments, client=client)
+
+    monkeypatch.setattr(store, "add", faulty)
+    async with sink(store) as address, linked(address) as other:
+        with capture_logs() as logs:
+            await heard_until_dismissed(address.endpoint.port, said(PING, episodes([0, 1], id_="unlucky")))
+            await other.perform(partial(deliver, messages=[Episodes((fragment("a"),))]))
+        (told,) = [line for line in logs if line["event"] == "a client is dismissed"]
+        assert told["reason"] == "ZeroDivisionError: nobody thought of it"
+        assert told["log_level"] == "error"
     assert recorded(tmp_path / "in") == [(5, 5.0, "terminated")]
 
 

@@ -347,26 +347,6 @@ async def test_each_simulators_first_reset_has_a_seed_of_its_own() -> None:
 # --- holding the worlds ------------------------------------------------------------------------------------------
 
 
-async def test_agents_rest_when_another_simulator_does_not_finish_its_episode() -> None:
-    learner = TinyLearner()
-    (_, slow), conductors = worlds(0.0, 0.0)
-    slow.ending = {"a": 10**6}
-    slow.think = 0.02
-    with capture_logs() as logs:
-
-        def rested() -> bool:
-            reasons = [line["reason"] for line in logs if line["event"] == "the driver's agents rest"]
-            return any("another simulator did not finish" in reason for reason in reasons)
-
-        async with learner.listening() as port:
-            to = upstream(port, batch_mode=BatchMode.COMPLETE_EPISODES, hold=0.05)
-            async with driven(conductors, to):
-                await until(rested)
-                lose(slow)
-                await until(lambda: len(learner.batches) >= 3)
-    assert learner.wrong == []
-
-
 # --- a simulator in trouble --------------------------------------------------------------------------------------
 
 

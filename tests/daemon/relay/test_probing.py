@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,6 @@ from tests.daemon.certificates import Authority
 from tests.daemon.relay.driving import WITHIN
 from tests.daemon.relay.observing import Server, listening, showing
 from tests.policy.weights import module_weights
-from tests.rllink.recordings import body_of, handshake
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -91,23 +89,6 @@ async def test_the_dialect_of_a_server_that_speaks_one_only_is_found_out(dialect
         assert server.ends == ["dismissed"] * (dialect is JSON) + ["closed"]
 
 
-async def test_a_pickle_is_read_only_when_asked_and_one_that_cannot_be_is_told() -> None:
-    real = MSGPACK.decode(body_of(handshake()["s2c SET_CONFIG"]))
-    assert isinstance(real, SetConfig)
-    async with serving(told(real, WEIGHTS).serve) as address:
-        assert (await found(address)).read is None
-        read = (await found(address, read=True)).read
-    assert read is not None
-    assert read.env_steps_per_sample is not None
-    strange = SetConfig(pickled=pickle.dumps({"train_batch_size": "many", "num_learners": 2}))
-    async with serving(told(strange, WEIGHTS).serve) as address:
-        finding = await found(address, read=True)
-    assert finding.read is not None
-    assert finding.read.num_learners == 2
-    (trouble,) = finding.troubles
-    assert trouble == "train_batch_size: what the pickle says of it cannot be understood"
-
-
 # --- who is not there --------------------------------------------------------------------------------------------
 
 
@@ -126,6 +107,23 @@ async def test_where_nobody_listens_it_is_over_once_no_pause_of_a_server_explain
     assert isinstance(error, UpstreamNotFound)
     assert "Connection refused" in error.message
     assert "ospbridge sink" in error.hint
+
+
+async def test_a_server_that_comes_back_from_its_pause_is_found() -> None:
+    port = await free_port()
+    results: list[Finding] = []
+
+    async def look() -> None:
+        results.append(await found(parse_stream(f"127.0.0.1:{port}")))
+
+    with trio.fail_after(WITHIN):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(look)
+            await trio.sleep(0.2)
+            async with serving(told(CONFIG, WEIGHTS).serve, port=port):
+                while not results:
+                    await trio.sleep(0.01)
+    assert results[0].config == CONFIG
 
 
 async def says_nothing(stream: trio.SocketStream) -> None:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.loopback
 WHOLE = {"agents": ("a",), "batch_mode": BatchMode.COMPLETE_EPISODES}
 GRACE = 0.2
-THINKS = 0.6
 
 
 def world(policy: ResetPolicy = ResetPolicy.ALL, **length: int) -> tuple[FakeSession, Conductor]:
@@ -59,26 +58,6 @@ async def episode(conductor: Conductor, b: Attachment) -> list[str]:
 
 def failures(logs: Sequence[MutableMapping[str, Any]]) -> list[str]:
     return [line["reason"] for line in logs if line["event"] == "the driver's reset failed"]
-
-
-@pytest.mark.trio
-@pytest.mark.parametrize("policy", ResetPolicy)
-async def test_an_environment_and_the_driver_begin_together_however_long_learning_takes(
-    policy: ResetPolicy,
-) -> None:
-    learner = TinyLearner()
-    learner.thinks = THINKS
-    session, conductor = world(policy, b=7 if policy is ResetPolicy.ALL else 1000)
-    b = beside(conductor)
-    with capture_logs() as logs:
-        async with learner.listening() as port, driven(conductor, upstream(port, **WHOLE)):
-            # A batch is three episodes.
-            who = [await episode(conductor, b) for _ in range(5)]
-    assert [sorted(names) for names in who] == [["a", "b"]] * 5
-    assert len(session.seeds) <= 6
-    assert len(learner.batches) == 1
-    assert learner.wrong == []
-    assert failures(logs) == []
 
 
 @pytest.mark.trio
