@@ -18,7 +18,7 @@ from tests.policy.onnx_models import recorded
 from tests.policy.weights import SEPARATE, SHARED, dense, module_weights
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    pass
 
 RANDOM = np.random.default_rng(3)
 
@@ -35,15 +35,6 @@ def test_the_actors_own_encoder_is_taken_where_the_critic_has_one_too() -> None:
     weights = module_weights(5, encoder=SEPARATE)
     weights |= dense(RANDOM, "encoder.critic_encoder.net.mlp.0.", 5, 99)
     assert read_architecture(weights).encoder[0].weight.startswith(SEPARATE)
-
-
-def test_layer_normalisation_belongs_to_the_layer_before() -> None:
-    weights = module_weights(4, (8,)) | norm(f"{SHARED}net.mlp.1.", 8)
-    weights |= dense(RANDOM, f"{SHARED}net.mlp.3.", 8, 8)
-    found = read_architecture(weights)
-    assert found.encoder[0].norm_weight == f"{SHARED}net.mlp.1.weight"
-    assert found.encoder[0].activated
-    assert not found.encoder[1].norm_weight
 
 
 def test_the_weights_of_another_algorithm_are_refused_with_what_is_supported() -> None:
@@ -94,10 +85,6 @@ def test_a_wrong_shape_is_told_with_the_key_and_the_right_one(
     weights = module_weights() | {key: np.zeros(shape, np.float32)}
     with pytest.raises(ConfigurationError, match=f"'{key}' has shape {expected}"):
         read_architecture(weights)
-
-
-def norm(key: str, width: int) -> dict[str, NDArray[np.float32]]:
-    return {f"{key}weight": np.ones(width, np.float32), f"{key}bias": np.zeros(width, np.float32)}
 
 
 # --- what is told of a policy that nobody runs -------------------------------------------------------------------

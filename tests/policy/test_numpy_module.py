@@ -89,12 +89,6 @@ def test_the_logarithms_of_deviations_are_limited_and_the_means_are_not() -> Non
         assert np.abs(outputs[:, 2:]).max() == 0.5
 
 
-@pytest.mark.parametrize("limit", [-1.0, np.nan])
-def test_a_limit_that_is_none_is_refused(limit: float) -> None:
-    with pytest.raises(ConfigurationError, match="expected a number of 0 or more"):
-        made(with_clip(limit), outputs=4, gaussian=True)
-
-
 def test_free_deviations_stand_behind_the_means_within_the_limit() -> None:
     weights = module_weights() | {"pi.log_std": np.array([0.25, -3.0], np.float32)}
     weights[CLIP][:] = 2.0

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from ospbridge.errors import RemoteProtocolError
 from ospbridge.interface import BoxSpace, DiscreteSpace
-from ospbridge.rllink.pickled import Record, read_pickle
+from ospbridge.rllink.pickled import LONGEST_TEXT, Record, read_pickle
 from ospbridge.rllink.pickled_config import FoundConfig, FoundModel, OtherSpace, config_in
 
 PROTOCOLS = pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
@@ -353,6 +353,13 @@ def test_the_limit_of_a_deviation_is_found_where_it_is_a_number() -> None:
         settings = {"_model_config": {"log_std_clip_param": said, "use_lstm": True, "free_log_std": False}}
         model = config_in(pickle.dumps(settings)).model
         assert (model.log_std_clip_param, model.use_lstm, model.free_log_std) == (found, True, False)
+
+
+def test_a_text_is_as_long_as_any_real_one_at_most() -> None:
+    longest = "x" * LONGEST_TEXT
+    assert read_pickle(pickle.dumps(longest)) == longest
+    with pytest.raises(RemoteProtocolError):
+        read_pickle(pickle.dumps(longest + "x"))
 
 
 def test_an_object_of_the_first_protocols_is_a_record() -> None:

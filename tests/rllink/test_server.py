@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ospbridge.errors import LocalProtocolError, RemoteProtocolError
@@ -22,6 +21,7 @@ from ospbridge.rllink.messages import (
     SetState,
 )
 from ospbridge.rllink.server import EpisodesArrived, Greeted, Ignored, ServerMachine, StateWanted
+from ospbridge.rllink.weights import OnnxWeights
 from tests.rllink.episodes import episode
 from tests.rllink.pair import CONFIG, weights
 from tests.rllink.recordings import body_of, golden
@@ -45,6 +45,17 @@ def test_the_dialect_is_that_of_the_first_message(dialect: Dialect) -> None:
     assert server.dialect is dialect
     assert server.data_to_send() == [golden()[f"{dialect.name} PONG"]]
     assert events(server) == [Greeted(dialect)]
+
+
+@BOTH
+def test_weights_are_sent_when_the_caller_has_them(dialect: Dialect) -> None:
+    server = ServerMachine(CONFIG)
+    server.receive(dialect.encode(GetState()))
+    assert events(server) == [StateWanted(learned=False)]
+    assert server.data_to_send() == []
+    policy = OnnxWeights(b"model", 3)
+    server.send_state(policy)
+    assert said(server) == [SetState(policy)]
 
 
 @BOTH
@@ -124,9 +135,9 @@ def test_bad_input_ends_the_connection_with_a_clear_error(data: bytes, named: st
 
 @BOTH
 def test_a_bad_episode_is_refused_whole(dialect: Dialect) -> None:
-    server = ServerMachine(CONFIG, needs=Needs(id=dialect is MSGPACK))
-    with pytest.raises(RemoteProtocolError, match="needs 6 observations, row 4"):
-        server.receive(dialect.encode(Episodes((episode(3), episode(5, observations=np.zeros((4, 4)))))))
+    server = ServerMachine(CONFIG, needs=Needs(id=False, observation_size=9))
+    with pytest.raises(RemoteProtocolError, match="must have 9 numbers a row of observations"):
+        server.receive(dialect.encode(Episodes((episode(3, observation=9), episode(5)))))
     assert events(server) == []
 
 
