@@ -347,8 +347,3 @@ def in_thread(call: Callable[[], object]) -> None:
     thread.join(30)
     if errors:
         raise errors[0]
-
-
-def run_program(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """An ``ospbridge`` command to its end."""
-    return subprocess.run([*PROGRAM, *arguments], capture_output=True, text=True, timeout=60, check=False)

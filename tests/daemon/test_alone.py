@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from contextlib import closing
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -9,13 +11,21 @@ import numpy as np
 import pytest
 import trio
 
+from ospbridge.daemon import alone as daemon_alone
 from ospbridge.daemon.attachment import State
-from ospbridge.errors import LocalProtocolError, SessionLost
-from ospbridge.osp.client.notices import WorldReset
-from tests.daemon.stage import ONE, FakeSession, attach, conductor_of, inputs, play, told
+from ospbridge.daemon.hub import watch as hub_watch
+from ospbridge.errors import SessionLost
+from ospbridge.hub.replies import Feedbacks
+from ospbridge.hub.requests import Again, Reset, Step
+from ospbridge.osp.profile import DOCUMENT
+from ospbridge.simulator.synthetic import SyntheticWorld
+from ospbridge.simulator.udp import UdpSimulator
+from tests.daemon.hubs import Line, acting, again, in_thread, observed, play, serving, values, wanted
+from tests.daemon.stage import FakeSession, attach, conductor_of, inputs, told
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -38,9 +48,6 @@ class QuickSession(FakeSession):
 
     def step_at_once(self, given: Iterable[NDArray[np.float32] | bytes]) -> dict[str, StepOutcome] | None:
         self._given = dict(zip(self.names, given, strict=True))
-        for mine in self._given.values():
-            if not isinstance(mine, bytes) and len(mine) != 1:
-                raise LocalProtocolError("one input")
         if self.pauses:
             return None
         self.at_once += 1
@@ -48,12 +55,6 @@ class QuickSession(FakeSession):
 
     async def step_on(self) -> dict[str, StepOutcome]:
         return await super().step(self._given)
-
-    async def step(self, given: Mapping[str, NDArray[np.float32] | bytes]) -> dict[str, StepOutcome]:
-        for mine in given.values():
-            if not isinstance(mine, bytes) and len(mine) != 1:
-                raise LocalProtocolError("one input")
-        return await super().step(given)
 
 
 @pytest.fixture
@@ -115,10 +116,6 @@ async def test_a_step_at_once_tells_and_counts_what_any_other_does(session: Quic
     assert session.at_once == 2
     assert (a.steps, a.reward, conductor.steps - before) == (2, 2.0, 2)
     assert sum(conductor.measures.step_times.counts) == 2
-    # And steps in between that go the usual way see nothing of it.
-    assert (await play(conductor, a, 0.75)).observation.tolist() == [0.75]
-    assert alone.may
-    assert (a.steps, a.reward) == (3, 3.0)
 
 
 async def test_a_step_that_takes_longer_is_run_to_its_end_and_given_once(session: QuickSession) -> None:
@@ -148,15 +145,6 @@ async def test_a_step_that_ends_the_episode_is_audited_and_judged_once(session: 
     assert not alone.may
 
 
-async def test_a_reset_by_others_truncates_it(session: QuickSession) -> None:
-    alone = await Alone.playing(session)
-    session.machine.notices = [WorldReset("somebody reset the world")]
-    assert not await alone.act(0.25)
-    assert told(alone.attachment).truncated
-    assert alone.told == 1
-    assert session.at_once == 1
-
-
 async def test_a_session_that_is_lost_on_the_way_cuts_the_episode(session: QuickSession) -> None:
     alone = await Alone.playing(session)
     session.pauses = True
@@ -166,37 +154,65 @@ async def test_a_session_that_is_lost_on_the_way_cuts_the_episode(session: Quick
     assert alone.conductor._keeper.broken == "the handler is gone"
 
 
-async def test_who_drives_all_agents_is_alone_with_them() -> None:
-    session = QuickSession("a", "b")
-    session.ending = {"b": 2}
-    conductor = conductor_of(session)
-    movers = conductor.attach(["*"], ONE)
-    assert not conductor.barrier.alone.may(movers)
-    await conductor.reset(movers, 7, 1)
-    assert conductor.barrier.alone.may(movers)
-    assert not conductor.barrier.alone.may(movers[::-1])
-    moves = [(mover, inputs(0.25)) for mover in movers]
-    given = [data for _, data in moves]
-    assert conductor.barrier.alone.step(moves, given)
-    assert [mover.steps for mover in movers] == [1, 1]
-    # The second one ends with the next step, and the first plays on.
-    assert not conductor.barrier.alone.step(moves, given)
-    await conductor.barrier.run()
-    assert [mover.state for mover in movers] == [State.PLAYING, State.DONE]
-    assert [mover.steps for mover in movers] == [2, 2]
-    assert session.audits == 1
-    assert not conductor.barrier.alone.may(movers)
-    assert not conductor.barrier.alone.may(movers[:1])
+# --- at a hub, over real sockets ----------------------------------------------------------------------------------
 
 
-async def test_nobody_is_alone_before_a_reset_or_where_another_environment_took_the_agent(
-    session: QuickSession,
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> Counter[bool]:
+    """Steps that were over at once, and those that were only begun so."""
+    # However slow this machine is, who leads goes on leading.
+    monkeypatch.setattr(hub_watch, "LINGER", 0.3)
+    found: Counter[bool] = Counter()
+    step = daemon_alone.Alone.step
+
+    def spy(alone: daemon_alone.Alone, moves: Any, inputs: Any) -> bool:
+        over = step(alone, moves, inputs)
+        found[over] += 1
+        return over
+
+    monkeypatch.setattr(daemon_alone.Alone, "step", spy)
+    return found
+
+
+@pytest.mark.loopback
+async def test_one_that_hangs_up_in_such_a_step_leaves_the_agent_to_the_next(
+    tmp_path: Path, taken: Counter[bool]
 ) -> None:
-    conductor = conductor_of(session)
-    first, second = attach(conductor, "a", ONE), attach(conductor, "a", ONE)
-    assert not conductor.barrier.alone.may([first])
-    await conductor.reset([first], 1, 1)
-    assert conductor.barrier.alone.may([first])
-    await conductor.reset([second], 1, 1)
-    assert not conductor.barrier.alone.may([first])
-    assert conductor.barrier.alone.may([second])
+    path = tmp_path / "hub"
+    world = SyntheticWorld(2, 3, agents=1, think=0.02)
+    with UdpSimulator(world, port=0, profile=DOCUMENT) as simulator:
+        async with serving(simulator, path, spin=True) as conductor:
+            for _ in range(3):
+                with closing(await in_thread(Line.playing, path, "agent")) as line:
+                    for request in (*acting(0.5, agent="agent"), *again(0.25)):
+                        await in_thread(line.ask, request)
+                    line.say(*again(0.75))
+                    await trio.sleep(0.01)
+            while conductor.lockstep.attachments:
+                await trio.sleep(0.01)
+            await in_thread(play, path, "agent", 5)
+            assert conductor.rebuilds == 0
+
+
+@pytest.mark.loopback
+async def test_who_drives_all_agents_has_their_steps_taken_at_once(
+    document: UdpSimulator, tmp_path: Path, taken: Counter[bool]
+) -> None:
+    path = tmp_path / "hub"
+    named = Step([("agent1", values(0.25).tobytes()), ("agent2", values(0.5).tobytes())])
+    more = Again(values(0.5).tobytes() + values(0.75).tobytes())
+    async with serving(document, path, spin=True) as conductor:
+        with closing(await in_thread(Line.playing, path, "*")) as line:
+
+            def episode() -> None:
+                assert isinstance(line.ask(named), Feedbacks)
+                for step in range(2, 50):
+                    assert observed(line.ask(more)) == [*wanted(0.5, step), *wanted(0.75, step)]
+                assert isinstance(line.ask(Reset([], 5)), Feedbacks)
+
+            for _ in range(3):
+                await in_thread(episode)
+            assert [a.steps for a in conductor.lockstep.playing] == [0, 0]
+        assert [held.lengths[-1] for held in conductor.lockstep.held.values()] == [49, 49]
+        assert conductor.steps == 4 + 3 * 49
+    assert sum(taken.values()) > 10

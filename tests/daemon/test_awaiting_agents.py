@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import os
+import threading
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ospbridge.errors import AgentNotFound, AgentTaken, ConfigurationError, SimulatorNotFound
+from ospbridge.errors import AgentNotFound, AgentTaken, SimulatorNotFound
 from ospbridge.interface import Match
 from ospbridge.session.blocking import BlockingSession
-from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.daemon.running import LocalDaemon, all_free, free_port, run_here, seat_of, until, values
+from tests.daemon.running import LocalDaemon, run_here, seat_of, until, values
 
 if TYPE_CHECKING:
+    from click.testing import Result
+
     from ospbridge.hub.status import StatusReply
     from ospbridge.osp.server.agent import AgentControl
 
@@ -31,14 +35,6 @@ def awaiting(daemon: LocalDaemon, words: str) -> StatusReply:
     """The daemon's status, once it waits for that."""
     until(lambda: words in daemon.conductor.connection, lambda: daemon.conductor.connection)
     return daemon.status()
-
-
-def ends(daemon: LocalDaemon) -> BaseException:
-    """What it ends with by itself."""
-    with daemon:
-        until(lambda: daemon.error)
-    assert daemon.error is not None
-    return daemon.error
 
 
 # --- each way of start ---------------------------------------------------------------------------------------------
@@ -93,24 +89,29 @@ def test_agents_that_other_clients_control_are_taken_once_they_are_free(
             assert "agent1" in [agent.name for agent in daemon.wait_ready().agents]
 
 
-def test_a_simulator_that_goes_away_while_its_agents_are_awaited_is_waited_for_too() -> None:
-    port = free_port()
-    with UdpSimulator(SyntheticWorld(2, 3), port=port) as simulator:
-        unload(simulator)
-        with LocalDaemon(simulator.address, ready=False) as daemon:
-            awaiting(daemon, "waiting for agents")
-            simulator.close()
-            awaiting(daemon, "waiting for the simulator")
-            with UdpSimulator(SyntheticWorld(2, 3), port=port):
-                assert daemon.wait_ready().rebuilds == 0
-                assert daemon.end() == 0
-
-
-def test_told_to_stop_while_it_waits_for_agents_it_stops(document: UdpSimulator) -> None:
-    with LocalDaemon(document.address, ready=False, agents=("nobody",), wait=3600.0) as daemon:
-        awaiting(daemon, "waiting for agents")
-        assert daemon.end() == 0
-    assert all_free(document)
+def test_status_waits_until_the_agents_are_ready(document: UdpSimulator) -> None:
+    found: list[Result] = []
+    waiting = threading.Thread(target=lambda: found.append(run_here("status", "--wait", "20", "--json")))
+    waiting.start()
+    with LocalDaemon(document.address):
+        waiting.join(30)
+        (done,) = found
+        assert done.exit_code == 0
+        status = json.loads(done.stdout)
+        assert status["ready"] is True
+        assert status["simulator"] == str(document.address)
+        assert status["profile"] == "document"
+        assert status["connection"] == "joined"
+        assert [agent["name"] for agent in status["agents"]] == ["agent1", "agent2"]
+        assert status["pid"] == os.getpid()
+        assert status["recording"] is None
+        with closing(seat_of("agent1")) as seat:
+            seat.reset(1)
+            done = run_here("status")
+        assert done.exit_code == 0
+        assert f"(pid {os.getpid()})" in done.stdout
+        assert "agent2  free" in done.stdout
+        assert "recording" not in done.stdout
 
 
 # --- what is not waited for ----------------------------------------------------------------------------------------
@@ -130,26 +131,6 @@ def test_agents_that_do_not_exist_or_are_taken_are_an_error_at_once_unless_they_
         done = run_here(*once)
         assert done.exit_code == AgentTaken.exit_code == 69
         assert "controlled by other clients" in done.stderr
-
-
-def test_a_simulator_without_agents_is_an_error_where_one_try_is_asked_for(document: UdpSimulator) -> None:
-    unload(document)
-    error = ends(LocalDaemon(document.address, ready=False, wait=0.0))
-    assert isinstance(error, AgentNotFound)
-    assert "no agents at all" in error.message
-
-
-def test_a_quorum_that_needs_more_agents_than_there_are_is_an_error_also_with_some_of_them_taken(
-    document: UdpSimulator,
-) -> None:
-    with BlockingSession.connect(document.address) as other:
-        other.register("agent1")
-        error = ends(LocalDaemon(document.address, ready=False, quorum=3))
-        assert isinstance(error, ConfigurationError)
-        assert "can never be met: 2 agents" in error.message
-        error = ends(LocalDaemon(document.address, ready=False, quorum=2, wait=0.0))
-        assert isinstance(error, AgentTaken)
-        assert error.agents == ("agent1",)
 
 
 @pytest.mark.parametrize("match, told", [("agnt*", True), ("agent1", False)])

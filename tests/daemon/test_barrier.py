@@ -116,47 +116,6 @@ async def test_where_the_others_take_long_it_waits_itself_and_drops_them_at_the_
     assert b.state is State.DONE
 
 
-async def test_while_the_world_is_held_the_task_must_wait_itself(
-    session: FakeSession, autojump_clock: MockClock
-) -> None:
-    conductor = conductor_of(session)
-    # It waits from when it acts on, and not from the beginning of time.
-    await trio.sleep(1000)
-    a, b = await both_playing(conductor)
-    absent = Absent(conductor, a)
-    with conductor.holding(Driver("relay", 1), 500.0, "weights"):
-        assert not absent.act(0.25)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(absent.wait)
-            await trio.sleep(400)
-            assert b.state is State.PLAYING
-            await play(conductor, b, 0.5)
-    assert absent.told == [0.25]
-
-
-async def test_time_that_was_held_after_it_acted_is_not_its_own(
-    session: FakeSession, autojump_clock: object
-) -> None:
-    conductor = conductor_of(session)
-    heard: list[str] = []
-    waiting = Driver("env", 2, on_held=lambda _, reason: heard.append(reason))
-    a, b = attach(conductor, "a"), attach(conductor, "b", waiting)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(conductor.reset, [a], 0, 2)
-        await conductor.reset([b], 9, 1)
-    absent = Absent(conductor, b)
-    begun = trio.current_time()
-    assert absent.act(0.25)
-    with conductor.holding(a.driver, 500.0, "weights"):
-        assert heard == ["weights"]
-        await trio.sleep(400)
-    conductor.barrier.call_all()
-    assert absent.called.is_set()
-    await absent.wait()
-    assert trio.current_time() - begun == pytest.approx(430.0)
-    assert absent.told == [0.25]
-
-
 # --- while the clock is read at the end of an episode --------------------------------------------------
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -22,13 +22,9 @@ from ospbridge.errors import (
     SessionLost,
     StepUncertain,
     TaskError,
-    UsageError,
-    ValueNotFound,
-    ValueRejected,
 )
 from ospbridge.interface import DrawnSeed
 from ospbridge.osp.client.notices import Anomaly, Notice, WorldReset
-from ospbridge.session.attempts import BEGINNINGS
 from ospbridge.task.plain import PlainTask
 from tests.daemon.stage import (
     ONE,
@@ -44,9 +40,6 @@ from tests.daemon.stage import (
     together,
     told,
 )
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = pytest.mark.trio
 
@@ -71,13 +64,6 @@ async def test_agents_that_nobody_plays_rest_at_neutral(session: FakeSession) ->
     assert feedback.reward == 1.0
 
 
-async def test_a_reset_without_a_seed_draws_one(session: FakeSession) -> None:
-    conductor = conductor_of(session)
-    a = attach(conductor, "a")
-    await conductor.reset([a], 0, 1)
-    assert told(a).info["osp_seed"] == session.seeds[0] > 0
-
-
 async def test_an_end_frees_the_agent_to_rest_and_a_further_step_says_what_to_do(
     session: FakeSession,
 ) -> None:
@@ -98,21 +84,6 @@ async def test_wrong_inputs_are_refused_and_cost_nobody_the_step(session: FakeSe
     with pytest.raises(LocalProtocolError):
         await conductor.step([(a, data)])
     assert (await play(conductor, a, 0.5)).observation.tolist() == [0.5]
-
-
-async def test_an_episode_is_logged_in_one_line(session: FakeSession) -> None:
-    session.ending = {"a": 2}
-    conductor = conductor_of(session)
-    a = attach(conductor, "a")
-    with capture_logs() as logs:
-        await conductor.reset([a], 7, 1)
-        await play(conductor, a, 0.1)
-        await play(conductor, a, 0.2)
-    (line,) = [entry for entry in logs if entry["log_level"] == "info"]
-    assert line["event"] == "episode"
-    assert (line["agent"], line["steps"], line["reward"], line["ended"]) == ("a", 2, 2.0, "terminated")
-    assert line["driver"] == "one.py (pid 11)"
-    assert (line["episode"], line["seed"]) == (1, 7)
 
 
 # --- the barrier ---------------------------------------------------------------------------------------------------
@@ -146,32 +117,27 @@ async def test_a_quorum_that_is_not_met_in_time_says_so(session: FakeSession, au
         await conductor.reset([attach(conductor, "a")], 5, 1)
 
 
-@pytest.mark.parametrize("waits", [False, True])
-async def test_no_reset_is_awaited_from_a_simulator_that_is_given_up(
-    session: FakeSession, autojump_clock: object, monkeypatch: pytest.MonkeyPatch, *, waits: bool
+async def test_a_reset_is_not_awaited_from_a_simulator_that_is_given_up(
+    session: FakeSession, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     conductor = conductor_of(session, quorum=2)
-    a = attach(conductor, "a")
+    begun = trio.current_time()
 
     async def lost() -> None:
-        await trio.sleep(5.0 if waits else 0.0)
+        await trio.sleep(5.0)
         conductor._keeper.session = None
         raise SessionLost("lost too often", hint="start the daemon again when it is mended")
 
-    monkeypatch.setattr(conductor._keeper, "run", lost)
-
-    async def asks() -> None:
-        await trio.sleep(0.0 if waits else 1.0)
-        asked = trio.current_time()
-        with pytest.raises(BarrierStuck, match="not joined: given up: lost too often") as caught:
-            await conductor.reset([a], 1, 1)
-        assert caught.value.hint == "start the daemon again when it is mended"
-        assert trio.current_time() - asked == pytest.approx(5.0 if waits else 0.0)
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(asks)
+    async def run() -> None:
         with pytest.raises(SessionLost):
             await conductor.run()
+
+    monkeypatch.setattr(conductor._keeper, "run", lost)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        with pytest.raises(BarrierStuck, match="not joined: given up: lost too often"):
+            await conductor.reset([attach(conductor, "a")], 1, 1)
+    assert trio.current_time() - begun == pytest.approx(5.0)
 
 
 async def test_the_last_seed_that_was_asked_for_wins(session: FakeSession, autojump_clock: object) -> None:
@@ -223,18 +189,6 @@ async def test_a_seed_that_was_drawn_gives_way_to_one_that_was_given(
     assert told(a).info["osp_seed"] == told(b).info["osp_seed"] == 5
 
 
-async def test_the_seed_of_who_joins_a_reset_under_way_is_not_kept_for_the_next(
-    autojump_clock: object,
-) -> None:
-    session = FakeSession("a", "b", think=5.0)
-    conductor = conductor_of(session)
-    a, b = attach(conductor, "a", ONE), attach(conductor, "b", TWO)
-    await together(lambda: conductor.reset([a], 5, 1), lambda: conductor.reset([b], 6, 2))
-    conductor.leave([b])
-    await conductor.reset([a], DrawnSeed(9), 1)
-    assert session.seeds == [5, 9]
-
-
 async def test_too_slow_is_truncated_with_a_reason_and_rests(
     session: FakeSession, autojump_clock: object
 ) -> None:
@@ -278,22 +232,20 @@ async def test_whoever_leaves_is_not_waited_for(session: FakeSession, autojump_c
     assert attach(conductor, "b", ONE).state is State.ATTACHED
 
 
-async def test_whoever_leaves_after_acting_takes_its_inputs_along(
-    session: FakeSession, autojump_clock: object
+async def test_a_reset_after_which_agents_of_other_paces_play_together_says_so_once(
+    session: FakeSession,
 ) -> None:
     conductor = conductor_of(session)
-    a, b = await both_playing(conductor)
-
-    async def acts_and_is_gone() -> None:
-        with pytest.raises(OspBridgeError, match="given back"):
-            await play(conductor, a, 0.25)
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(acts_and_is_gone)
-        await trio.sleep(1)
-        conductor.leave([a])
-    await play(conductor, b, 0.5)
-    assert session.steps[-1] == {"a": 0.0, "b": 0.5}
+    conductor.lockstep.held["b"].task.action_repeat = 4
+    both = conductor.attach(["*"], ONE)
+    with capture_logs() as logs:
+        # Alone, each goes at its own pace.
+        for playing in (both[:1], both, both, both):
+            await conductor.reset(playing, 1, 0)
+            conductor.rest(playing, "for now")
+    assert [(line["action_repeat"], line["taken"]) for line in logs if line["log_level"] == "warning"] == [
+        ({"a": 1, "b": 4}, 4)
+    ]
 
 
 # --- reset policies ------------------------------------------------------------------------------------------------
@@ -436,36 +388,6 @@ async def test_processes_whose_id_is_not_known_are_not_taken_for_one(session: Fa
             attach(conductor, "a", other)
 
 
-async def test_processes_of_one_number_behind_one_address_are_told_apart_by_what_they_say(
-    session: FakeSession, autojump_clock: object
-) -> None:
-    conductor = conductor_of(session)
-    one, other = (Driver("train.py", 1, "10.0.0.7", process=process) for process in ("1f", "2e"))
-    a = attach(conductor, "a", one)
-    with pytest.raises(AgentTaken):
-        attach(conductor, "a", other)
-    assert attach(conductor, "a", Driver("twin.py", 1, "10.0.0.7", process="1f")).name == "a"
-    b = attach(conductor, "b", other)
-    await conductor.reset([a], 1, 1)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(conductor.reset, [b], 2, 1)
-        await trio.sleep(10)
-        assert conductor.lockstep.playing == [a]
-        conductor.leave([a])
-    assert conductor.lockstep.playing == [b]
-
-
-async def test_without_a_name_the_only_free_agent_is_taken(session: FakeSession) -> None:
-    conductor = conductor_of(session)
-    with pytest.raises(UsageError, match="several free agents: a, b"):
-        conductor.attach([], ONE)
-    attach(conductor, "a", TWO)
-    (b,) = conductor.attach([], ONE)
-    assert b.name == "b"
-    with pytest.raises(AgentTaken):
-        conductor.attach([], Driver("three", 33))
-
-
 async def test_attaching_is_all_or_nothing(session: FakeSession) -> None:
     conductor = conductor_of(session)
     attach(conductor, "b", TWO)
@@ -497,54 +419,6 @@ async def test_a_lost_session_truncates_all_who_play_with_the_reason(
     assert not conductor.ready
 
 
-async def test_a_step_that_foreign_clients_hold_up_is_the_error_of_all_who_wait(
-    session: FakeSession, autojump_clock: object
-) -> None:
-    conductor = conductor_of(session)
-    a, b = await both_playing(conductor)
-    session.step_errors = [BarrierStuck("others do not vote")]
-
-    async def fails(attachment: Attachment) -> None:
-        with pytest.raises(BarrierStuck):
-            await play(conductor, attachment, 0.3)
-
-    await together(lambda: fails(a), lambda: fails(b))
-    assert not conductor.ready
-
-
-async def test_a_reset_on_a_lost_session_is_tried_again_once_it_is_rebuilt(
-    session: FakeSession, autojump_clock: object
-) -> None:
-    conductor = conductor_of(session)
-    session.reset_errors = [SessionLost("it is gone")]
-    a = attach(conductor, "a")
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(conductor.reset, [a], 9, 1)
-        await trio.sleep(1)
-        assert a.state is State.WAITING
-        conductor._keeper.broken = ""
-        conductor._changed()
-    assert session.seeds == [9]
-
-
-async def test_a_reset_whose_first_step_is_in_doubt_since_datagrams_come_twice_is_tried_more_often(
-    session: FakeSession, autojump_clock: object
-) -> None:
-    conductor = conductor_of(session)
-    session.reset_errors = [StepUncertain("counted twice", by_network=True) for _ in range(BEGINNINGS - 1)]
-    a = attach(conductor, "a")
-
-    async def mended() -> None:
-        while not session.seeds:
-            await trio.sleep(0.1)
-            conductor._keeper.broken = ""
-            conductor._changed()
-
-    with trio.fail_after(60):
-        await together(lambda: conductor.reset([a], 9, 1), mended)
-    assert session.seeds == [9]
-
-
 async def test_a_mismatch_at_the_audit_ends_the_episode_truncated(session: FakeSession) -> None:
     session.ending = {"a": 1}
     session.audit_says = "1 steps were given, the clock shows 2"
@@ -554,52 +428,12 @@ async def test_a_mismatch_at_the_audit_ends_the_episode_truncated(session: FakeS
     assert feedback.reason == session.audit_says
 
 
-async def test_who_abandons_an_episode_that_is_in_doubt_is_told_with_the_reset(session: FakeSession) -> None:
-    session.ending = {"b": 1}
-    conductor = conductor_of(session, quorum=2)
-    a, b = attach(conductor, "a"), attach(conductor, "b")
-
-    async def reset() -> tuple[str, str]:
-        await together(lambda: conductor.reset([a], 9, 1), lambda: conductor.reset([b], 9, 2))
-        reasons = told(a).reason, told(b).reason
-        assert reasons == (told(a).info["reason"], told(b).info["reason"])
-        return reasons
-
-    assert await reset() == ("", "")
-    await together(lambda: play(conductor, a, 0.5), lambda: play(conductor, b, 0.5))
-    session.audit_says = "2 steps were given, the clock shows 3"
-    with capture_logs() as logs:
-        assert await reset() == (
-            f"the episode before this reset cannot be trusted: {session.audit_says}",
-            "",
-        )
-    (warning,) = [entry for entry in logs if entry["event"] == "an abandoned episode is in doubt"]
-    assert warning["reason"] == session.audit_says
-    session.audit_says = ""
-    assert await reset() == ("", "")
-
-
 async def test_a_reset_by_somebody_else_ends_the_episodes(session: FakeSession) -> None:
     conductor, a = await alone(session)
     session.machine.notices = [WorldReset("the world was reset")]
     feedback = await play(conductor, a, 0.5)
     assert feedback.truncated
     assert feedback.reason == "the world was reset"
-
-
-async def test_an_action_is_not_repeated_in_a_world_that_somebody_else_has_reset(
-    session: FakeSession,
-) -> None:
-    conductor = conductor_of(session)
-    conductor.lockstep.held["a"].task.action_repeat = 4
-    a = attach(conductor, "a")
-    await conductor.reset([a], 9, 1)
-    session.machine.notices = [WorldReset("the world was reset")]
-    steps = conductor.barrier.steps
-    feedback = await play(conductor, a, 0.5)
-    assert feedback.reason == "the world was reset"
-    assert feedback.reward == 1.0
-    assert conductor.barrier.steps == steps + 1
 
 
 async def test_an_action_whose_second_step_is_lost_brings_the_last_observation_again_and_counts_nothing(
@@ -673,27 +507,3 @@ async def test_a_task_that_cannot_act_ends_its_own_episode_and_nobody_waits_for_
     assert not told(b).truncated
     assert a.state is State.DONE
     assert conductor.lockstep.playing == [b]
-
-
-@pytest.mark.parametrize(
-    "error", [ValueNotFound("no value '/Gravity'"), ValueRejected("it takes no 'heavy'")]
-)
-async def test_a_start_value_that_the_simulator_does_not_take_is_told_and_costs_no_session(
-    session: FakeSession, monkeypatch: pytest.MonkeyPatch, error: OspBridgeError
-) -> None:
-    conductor = conductor_of(session)
-    a = attach(conductor, "a")
-
-    async def refused(_name: str, _text: str) -> NoReturn:
-        raise error
-
-    monkeypatch.setattr(session, "set", refused, raising=False)
-    with monkeypatch.context() as patched:
-        task = conductor.lockstep.held["a"].task
-        patched.setattr(task, "start_values", lambda _: {"/Gravity": "heavy"})
-        for _ in range(3):
-            with pytest.raises(type(error)):
-                await conductor.reset([a], 1, 1)
-    assert conductor.ready
-    await conductor.reset([a], 1, 1)
-    assert session.seeds == [1]

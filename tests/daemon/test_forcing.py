@@ -62,17 +62,6 @@ def test_agents_that_are_not_wanted_are_left_to_who_holds_them(
         assert vanished.controlled == ("agent1",)
 
 
-def test_nobody_is_disconnected_before_all_wanted_agents_are_there(
-    simulator: UdpSimulator, vanished: BlockingSession
-) -> None:
-    wanted = ("agent1", "agent9")
-    with LocalDaemon(simulator.address, ready=False, force_restart=True, agents=wanted, wait=0.0) as daemon:
-        until(lambda: daemon.error)
-        assert isinstance(daemon.error, AgentTaken)
-        vanished.agents()
-        assert vanished.controlled == ("agent1",)
-
-
 @pytest.mark.usefixtures("vanished")
 def test_a_world_that_waits_for_others_is_freed_where_force_is_allowed(simulator: UdpSimulator) -> None:
     with LocalDaemon(

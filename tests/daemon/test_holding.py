@@ -10,7 +10,6 @@ import trio
 from ospbridge.daemon.attachment import Driver, State
 from ospbridge.daemon.holding import Holds
 from ospbridge.daemon.lockstep import ResetPolicy
-from ospbridge.errors import BarrierStuck
 from tests.daemon.stage import FakeSession, attach, conductor_of, inputs
 
 if TYPE_CHECKING:
@@ -157,65 +156,3 @@ async def test_a_reset_goes_on_without_who_holds_longer_than_it_may(
     assert trio.current_time() - began == pytest.approx(begins, abs=0.1)
     assert conductor.lockstep.playing == [b]
     assert a.state is State.ATTACHED
-
-
-@pytest.mark.trio
-async def test_time_that_was_held_before_a_reset_was_asked_for_is_not_added_to_its_time(
-    session: FakeSession, autojump_clock: object
-) -> None:
-    conductor, holder, a, b, _ = seated(session)
-    await conductor.reset([a], 9, 1)
-    with conductor.holding(holder, 500.0, "waits for weights"):
-        await trio.sleep(400)
-    began = trio.current_time()
-    # The episode of the other agent goes on, and the reset limit is 60 s.
-    with pytest.raises(BarrierStuck):
-        await conductor.reset([b], 8, 2)
-    assert trio.current_time() - began == pytest.approx(60.0)
-
-
-@pytest.mark.trio
-@pytest.mark.parametrize("how", ["leaves", "rests", "lets go"])
-async def test_a_reset_goes_on_at_once_without_a_holder_that_will_not_ask(
-    session: FakeSession, how: str, autojump_clock: object
-) -> None:
-    conductor, holder, a, b, _ = seated(session)
-    await both_done(session, conductor, a, b)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(conductor.reset, [b], 8, 2)
-        with conductor.holding(holder, 500.0, "waits for weights"):
-            await trio.sleep(10)
-            assert not conductor.lockstep.playing
-            if how == "leaves":
-                conductor.leave([a])
-            elif how == "rests":
-                conductor.rest([a], "its upstream is away")
-            await trio.testing.wait_all_tasks_blocked()
-            assert bool(conductor.lockstep.playing) is (how != "lets go")
-        await trio.testing.wait_all_tasks_blocked()
-        assert conductor.lockstep.playing == [b]
-
-
-@pytest.mark.trio
-@pytest.mark.parametrize("of_a, of_c", [(50.0, 30.0), (30.0, 50.0)])
-async def test_of_several_holders_the_last_is_waited_for_and_each_no_longer_than_it_may_hold(
-    of_a: float, of_c: float, autojump_clock: object
-) -> None:
-    session = FakeSession("a", "b", "c")
-    conductor, holder, a, b, told = seated(session)
-    other = Driver("another relay", 3)
-    c = attach(conductor, "c", other)
-    conductor.lockstep.quorum = 3
-    session.ending = dict.fromkeys(session.names, 1)
-    async with trio.open_nursery() as nursery:
-        for thread, each in enumerate((a, b, c), 1):
-            nursery.start_soon(conductor.reset, [each], 9, thread)
-    async with trio.open_nursery() as nursery:
-        for each in (a, b, c):
-            nursery.start_soon(conductor.step, [(each, inputs(0.5))])
-    began = trio.current_time()
-    with conductor.holding(holder, of_a, "one"), conductor.holding(other, of_c, "another"):
-        await conductor.reset([b], 8, 2)
-    assert trio.current_time() - began == pytest.approx(50.0)
-    assert conductor.lockstep.playing == [b]
-    assert len(told) == 1

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from contextlib import ExitStack, closing
 from functools import partial
 
 import pytest
+import trio
 
 from ospbridge.daemon import keeping
 from ospbridge.daemon.choosing import OUT_OF_REACH
+from ospbridge.daemon.patience import Patience
 from ospbridge.errors import AgentTaken, SessionLost, SimulatorNotFound
 from ospbridge.interface import Endpoint
 from ospbridge.osp.profile import DOCUMENT
@@ -53,20 +54,35 @@ def test_an_absent_simulator_is_given_up_after_the_time_that_was_asked_for() -> 
     assert not default_hub().exists()
 
 
-def test_the_one_try_of_who_does_not_wait_has_the_time_that_a_try_may_take() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
-        silent.bind(("127.0.0.1", 0))
-        there = f"127.0.0.1:{silent.getsockname()[1]}"
-        done = run_here("connect", "--simulator", there, "--wait", "0", "--connect-timeout", "0.3")
-    assert done.exit_code == 69
-    assert f"no OSP 1.1 server answered at {there} within 0.3 s" in done.stderr
-
-
 def test_told_to_stop_while_it_waits_for_the_simulator_it_stops() -> None:
     with LocalDaemon(Endpoint("127.0.0.1", free_port()), ready=False) as daemon:
         until(lambda: daemon.lines("waiting for the simulator"))
         assert daemon.end() == 0
     assert not default_hub().exists()
+
+
+@pytest.mark.trio
+async def test_a_reason_to_wait_is_said_at_once_and_then_ever_more_rarely(autojump_clock: object) -> None:
+    said: list[tuple[str, float]] = []
+    patience = Patience(
+        None, first=1.0, longest=1.0, say=lambda error, waited: said.append((error.message, waited))
+    )
+    for _ in range(500):
+        await patience.after(SimulatorNotFound("nothing listens"))
+    assert said == [("nothing listens", waited) for waited in (0.0, 60.0, 180.0, 420.0)]
+
+
+@pytest.mark.trio
+async def test_pauses_double_and_the_last_one_ends_with_the_time_to_wait(autojump_clock: object) -> None:
+    patience = Patience(16.5, first=1.0, longest=5.0, say=lambda *_: None)
+    pauses = []
+    for _ in range(5):
+        before = trio.current_time()
+        await patience.after(SimulatorNotFound("nothing listens"))
+        pauses.append(trio.current_time() - before)
+    assert pauses == pytest.approx([1.0, 2.0, 4.0, 5.0, 4.5])
+    with pytest.raises(SimulatorNotFound, match=r"nothing listens, still so after 16\.5 s"):
+        await patience.after(SimulatorNotFound("nothing listens"))
 
 
 # --- a session that is lost ------------------------------------------------------------------------------------------
@@ -84,15 +100,6 @@ def test_a_session_that_is_lost_again_and_again_ends_the_daemon(
         assert daemon.wait() == 75
         assert "lost too often" in str(daemon.error)
         assert all_free(document)
-
-
-def test_a_simulator_that_dies_while_nobody_plays_is_noticed() -> None:
-    with UdpSimulator(SyntheticWorld(2, 3), port=0, profile=DOCUMENT) as simulator:
-        daemon = LocalDaemon(simulator.address)
-        daemon.__enter__()
-    with closing(daemon):
-        until(lambda: not daemon.conductor.ready)
-        assert len(daemon.lines("the session is given up")) == 1
 
 
 def test_a_simulator_that_comes_back_is_joined_again() -> None:
@@ -156,22 +163,6 @@ def test_an_agent_that_another_client_took_meanwhile_is_told_as_that_clients(doc
         assert (said["agents"], said["held_by_others"]) == (["agent2"], ["agent2"])
 
 
-def test_an_agent_that_a_simulator_came_back_without_is_told_in_the_log() -> None:
-    with UdpSimulator(SyntheticWorld(2, 3, agents=2), port=0, profile=DOCUMENT) as simulator:
-        daemon = LocalDaemon(simulator.address)
-        daemon.__enter__()
-        seat = seat_of("agent2")
-        seat.reset(1)
-    one = SyntheticWorld(2, 3, names=["agent1"])
-    with closing(daemon), closing(seat), UdpSimulator(one, port=simulator.address.port, profile=DOCUMENT):
-        assert seat.step(values(0.5)).truncated
-        with pytest.raises(SessionLost, match="agent 'agent2' is gone since") as lost:
-            seat.reset(1)
-        assert lost.value.hint == "make the environment anew"
-        (said,) = daemon.lines("agents are missing")
-        assert (said["agents"], said["held_by_others"]) == (["agent2"], [])
-
-
 # --- beside other clients --------------------------------------------------------------------------------------------
 
 
@@ -198,11 +189,8 @@ def test_resets_of_others_are_acknowledged_while_nobody_plays(simulator: UdpSimu
     "options, code, words",
     [
         (("--quorum", "3"), 78, "can never be met"),
-        (("--hub", "tcp:somewhere"), 78, "unix:PATH"),
         (("--hub", "unix:/" + 200 * "x"), 78, "107"),
         (("--hub", "unix:/proc/nowhere/hub"), 78, "cannot listen"),
-        (("--simulator", "127.0.0.1:http"), 2, "not a number"),
-        (("--quorums", "3"), 2, "--quorum"),
         (("--step-timeout", "0"), 2, "--step-timeout"),
     ],
 )

@@ -18,10 +18,8 @@ from ospbridge.daemon.settings import Settings
 from ospbridge.errors import (
     ConfigurationError,
     OspBridgeError,
-    QueryTimeout,
     SessionLost,
     SimulatorNotFound,
-    StepUncertain,
 )
 from ospbridge.session.budget import CAPACITY
 from ospbridge.session.trio_session import TrioSession
@@ -86,19 +84,6 @@ async def until(condition: Callable[[], object]) -> None:
         await trio.sleep(0.005)
 
 
-@pytest.mark.parametrize("kind", [SessionLost, QueryTimeout])
-async def test_a_simulator_that_is_lost_before_its_agents_are_there_is_joined_again(
-    document: UdpSimulator, equipping: Equipping, kind: type[OspBridgeError]
-) -> None:
-    equipping.errors = [kind("it fell silent", hint="wait"), kind("it fell silent", hint="wait")]
-    equipping.may.set()
-    async with running(document) as conductor:
-        await until(lambda: conductor.ready)
-        assert conductor.rebuilds == 2
-        assert conductor.connection == "joined"
-        assert len(conductor.attach(["*"], ONE)) == 2
-
-
 async def test_one_of_several_simulators_that_was_lost_too_often_is_joined_again_after_a_while(
     document: UdpSimulator, equipping: Equipping, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,23 +116,6 @@ async def test_one_of_several_simulators_that_was_lost_too_often_is_joined_again
             nursery.cancel_scope.cancel()
     (told,) = [line for line in logs if line["event"].startswith("a simulator is left alone")]
     assert "lost too often" in told["reason"]
-
-
-async def test_steps_in_doubt_since_datagrams_come_twice_give_up_no_simulator(
-    document: UdpSimulator,
-) -> None:
-    async with running(document) as conductor:
-        for count in range(CAPACITY + 3):
-            await until(lambda: conductor.ready)
-            keeper = conductor._keeper
-            keeper.busy = True
-            async with keeper.turn():
-                keeper.give_up(StepUncertain("counted twice", by_network=True))
-            keeper.busy = False
-            keeper.changed()
-            while conductor.rebuilds <= count:
-                await trio.sleep(0.005)
-        await until(lambda: conductor.ready)
 
 
 async def test_a_simulator_that_comes_back_without_what_a_task_wants_is_told_and_tried_again(

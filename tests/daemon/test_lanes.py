@@ -6,7 +6,7 @@ import os
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -14,13 +14,11 @@ import trio
 
 from ospbridge.daemon.hub import stream as hub_stream
 from ospbridge.daemon.hub import watch as hub_watch
-from ospbridge.errors import HubLost, LocalProtocolError, OspBridgeError, SessionClosed
-from ospbridge.hub.decoding import VERSION, decode_reply
-from ospbridge.hub.replies import Feedbacks, LaneOpened, Numbers, Refusal
-from ospbridge.hub.requests import Again, Attach, Hello, OpenLane, Reset, Status, Step
-from ospbridge.hub.status import StatusReply
+from ospbridge.errors import HubLost
+from ospbridge.hub.decoding import VERSION
+from ospbridge.hub.replies import Feedbacks, LaneOpened
+from ospbridge.hub.requests import Attach, Hello, OpenLane, Reset
 from ospbridge.osp.profile import DOCUMENT
-from ospbridge.osp.timing import Limits
 from ospbridge.session import hub_exchange
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from ospbridge.simulator.udp import UdpSimulator
@@ -30,8 +28,6 @@ from tests.daemon.hubs import WITHIN, Line, at_once, in_thread, play, seat, serv
 from tests.daemon.processes import descriptors
 
 if TYPE_CHECKING:
-    from ospbridge.hub.replies import HubReply
-    from ospbridge.hub.requests import HubRequest
     from ospbridge.session.hub_seat import HubSeat
 
 pytestmark = [
@@ -49,37 +45,19 @@ async def both_playing(path: Path) -> tuple[HubSeat, HubSeat]:
 
 
 class LaneLine(Line):
-    """A client that asks through shared memory what it likes."""
+    """A client that plays, and shares memory in which it may say what it likes."""
 
-    lane: ClientLane
-
-    @classmethod
-    def sharing(cls, path: Path, *agents: str) -> LaneLine:
-        line = cls(path)
-        line.ask(Hello(VERSION, "line"))
-        line.ask(Attach(list(agents)))
-        line.open_lane()
-        assert isinstance(line.ask(Reset([], 5)), Feedbacks)
-        return line
-
-    def open_lane(self) -> None:
+    def __init__(self, path: Path, agent: str) -> None:
+        super().__init__(path)
+        self.ask(Hello(VERSION, "line"))
+        self.ask(Attach([agent]))
         self.say(OpenLane())
-        stream = LocalStream(self._socket)
-        count, files = stream.receive_files(self._incoming.space(), WITHIN, FILES)
+        count, files = LocalStream(self._socket).receive_files(self._incoming.space(), WITHIN, FILES)
         self._socket.settimeout(WITHIN)
         self._incoming.received(count)
         assert isinstance(self.hear(), LaneOpened)
         self.lane = ClientLane(files, self._socket.fileno())
-
-    def post(self, request: HubRequest) -> None:
-        assert self.lane.post(bytearray(self.frame(request)))
-
-    def answer(self) -> HubReply:
-        for _ in range(1000):
-            if (message := self.lane.answer()) is not None:
-                return decode_reply(message)
-            self.lane.wait(WITHIN / 1000)
-        raise AssertionError("no answer in shared memory")
+        assert isinstance(self.ask(Reset([], 5)), Feedbacks)
 
     def close(self) -> None:
         self.lane.close()
@@ -168,58 +146,6 @@ async def test_what_is_too_long_goes_through_the_socket(
             await in_thread(mine.close)
 
 
-async def test_a_notice_that_the_world_is_held_reaches_who_waits_at_shared_memory(
-    document: UdpSimulator, tmp_path: Path, spin: bool
-) -> None:
-    path = tmp_path / "hub"
-    async with serving(document, path, spin=spin, quorum=2, limits=Limits(step=5.0)) as conductor:
-        one, other = await both_playing(path)
-        one._step_limit = 0.3
-        told: list[Any] = []
-
-        async def step() -> None:
-            told.append(await in_thread(one.step, values(0.5)))
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(step)
-            with trio.fail_after(5.0):
-                while not conductor.barrier._left:
-                    await trio.sleep(0.01)
-            for playing in conductor.lockstep.playing:
-                playing.driver.on_held(10.0, "for this test")
-            await trio.sleep(0.6)
-            assert not told
-            await in_thread(other.step, values(0.5))
-        assert not told[0].truncated
-        for each in (one, other):
-            await in_thread(each.close)
-
-
-@pytest.mark.parametrize("how", ["close", "lose"])
-async def test_a_client_that_is_closed_while_it_waits_at_shared_memory_says_so(
-    document: UdpSimulator, tmp_path: Path, how: str
-) -> None:
-    path = tmp_path / "hub"
-    found: list[BaseException] = []
-    async with serving(document, path, quorum=2) as conductor:
-        one, other = await both_playing(path)
-
-        def step() -> None:
-            try:
-                one.step(values(0.5))
-            except OspBridgeError as error:
-                found.append(error)
-
-        with trio.fail_after(WITHIN):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(in_thread, step)
-                while not conductor.barrier._left:
-                    await trio.sleep(0.01)
-                await in_thread(getattr(one._client, how))
-        await in_thread(other.close)
-    assert [type(error) for error in found] == [SessionClosed if how == "close" else HubLost]
-
-
 async def test_who_hears_nothing_at_shared_memory_gives_up_in_time(
     document: UdpSimulator, tmp_path: Path
 ) -> None:
@@ -232,39 +158,13 @@ async def test_who_hears_nothing_at_shared_memory_gives_up_in_time(
         await in_thread(other.close)
 
 
-async def test_requests_of_both_ways_are_answered_where_they_came_from(
-    document: UdpSimulator, tmp_path: Path, spin: bool
-) -> None:
-    path = tmp_path / "hub"
-    async with serving(document, path, spin=spin):
-        line = await in_thread(LaneLine.sharing, path, "agent1")
-        for step in range(1, 20, 3):
-            line.post(Step([("agent1", values(0.5).tobytes())]))
-            assert isinstance(await in_thread(line.answer), Feedbacks)
-            line.post(Again(values(0.25).tobytes()))
-            told = await in_thread(line.answer)
-            assert isinstance(told, Numbers)
-            assert (
-                np.frombuffer(told.observations, "<f4").tolist()
-                == expected(values(0.25), step + 2, 3, 5).tolist()
-            )
-            assert isinstance(await in_thread(line.ask, Again(values(0.75).tobytes())), Numbers)
-            line.post(Status())
-            assert isinstance(await in_thread(line.answer), StatusReply)
-            line.post(Again(b"odd"))
-            told = await in_thread(line.answer)
-            assert isinstance(told, Refusal)
-            assert told.kind == LocalProtocolError.__name__
-        line.close()
-
-
 async def test_what_is_no_request_dismisses_the_client(
     document: UdpSimulator, tmp_path: Path, spin: bool
 ) -> None:
     path = tmp_path / "hub"
     for wrong in (b"\x03\0\0\0bad", (MOST + 1).to_bytes(4, "little"), b"\0\0\0\0"):
         async with serving(document, path, spin=spin) as conductor:
-            line = await in_thread(LaneLine.sharing, path, "agent1")
+            line = await in_thread(LaneLine, path, "agent1")
             assert line.lane.post(bytearray(wrong))
             with trio.fail_after(WITHIN):
                 while conductor.lockstep.playing:

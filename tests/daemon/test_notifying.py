@@ -53,13 +53,6 @@ def conductor(tmp_path: Path) -> Conductor:
     return Conductor(Settings(hub=tmp_path / "hub.sock", simulator=Endpoint("127.0.0.1", 45454)))
 
 
-def test_a_manager_is_told_by_a_datagram(manager: Manager) -> None:
-    with Notifier(manager.variables) as notifier:
-        assert notifier.asked
-        notifier.tell(READY=1, STATUS="one\nline")
-    assert manager.told() == [("READY", "1"), ("STATUS", "one line")]
-
-
 def test_an_abstract_socket_is_reached() -> None:
     manager = Manager(f"@ospbridge-test-{os.getpid()}")
     with manager.socket, Notifier(manager.variables) as notifier:

@@ -11,23 +11,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-import trio
-import trio.testing
 
+from ospbridge.daemon import dashboard_source
 from ospbridge.daemon import observers as bounds
-from ospbridge.errors import AgentNotFound, LocalProtocolError, SessionLost, StepUncertain
+from ospbridge.daemon.dashboard_source import DashboardSource
+from ospbridge.daemon.overlook import Overlook
+from ospbridge.errors import AgentNotFound, LocalProtocolError, SessionLost, SimulatorNotFound
 from ospbridge.hub.replies import Kind, Moment
+from ospbridge.observe.recent import Recent
 from ospbridge.session.hub_client import HubClient
 from ospbridge.task.plain import PlainTask
 from tests.daemon.running import LocalDaemon, await_line, seat_of, values
 from tests.daemon.stage import (
     FakeSession,
     agent,
+    alone,
     attach,
-    both_playing,
     conductor_of,
     play,
-    together,
 )
 
 if TYPE_CHECKING:
@@ -71,23 +72,6 @@ async def test_an_observer_is_told_what_the_driver_is_told(session: FakeSession)
 
 
 @pytest.mark.trio
-async def test_an_end_that_no_step_brought_is_told_with_its_reason(session: FakeSession) -> None:
-    conductor = conductor_of(session)
-    conductor.observers.join("a", ME)
-    a, b = await both_playing(conductor)
-    await together(lambda: play(conductor, a, 0.5), lambda: play(conductor, b, 0.5))
-    conductor.leave([a])
-    *_, end = await seen(conductor)
-    assert (end.kind, end.truncated, end.terminated, end.reason) == (Kind.END, True, False, "detached")
-    assert (end.episode, end.step, floats(end.observation), end.infos) == (1, 1, [0.5], b"")
-    session.step_errors = [StepUncertain("who knows")]
-    conductor.observers.join("b", ME)
-    await play(conductor, b, 0.5)
-    (cut,) = await seen(conductor, "b")
-    assert (cut.kind, cut.truncated, cut.reason) == (Kind.END, True, "who knows")
-
-
-@pytest.mark.trio
 async def test_who_asks_too_rarely_is_told_how_many_moments_were_dropped(
     session: FakeSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,25 +109,6 @@ async def test_what_is_kept_and_told_is_bounded_in_bytes(
 
 
 @pytest.mark.trio
-async def test_a_question_waits_for_news_and_no_longer_than_it_says(
-    session: FakeSession, autojump_clock: trio.testing.MockClock
-) -> None:
-    conductor = conductor_of(session)
-    conductor.observers.join("a", ME)
-    began = trio.current_time()
-    assert (await conductor.observers.since("a", ME, 0, 3.0)).moments == []
-    assert trio.current_time() - began == pytest.approx(3.0)
-    a = attach(conductor, "a")
-    found: list[Moment] = []
-
-    async def ask() -> None:
-        found.extend((await conductor.observers.since("a", ME, 0, 10.0)).moments)
-
-    await together(ask, lambda: conductor.reset([a], 7, 1))
-    assert [m.kind for m in found] == [Kind.RESET]
-
-
-@pytest.mark.trio
 async def test_only_agents_that_there_are_can_be_observed(session: FakeSession) -> None:
     conductor = conductor_of(session)
     with pytest.raises(AgentNotFound, match="a, b"):
@@ -156,6 +121,25 @@ async def test_only_agents_that_there_are_can_be_observed(session: FakeSession) 
         await conductor.observers.since("a", ME, 0, 0.0)
     assert conductor.observers.join("a", ME)[1] == 0
     assert await seen(conductor) == []
+
+
+@pytest.mark.trio
+async def test_a_page_that_looks_rarely_is_told_the_latest_only_and_what_is_not_there(
+    session: FakeSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dashboard_source, "MOST_AT_ONCE", 3)
+    conductor, a = await alone(session)
+    source = DashboardSource(Overlook([conductor], [], []), Recent())
+    with source.watching("", "a") as watching:
+        for _ in range(10):
+            await play(conductor, a, 0.5)
+        found = await watching.moments()
+    assert ([m.step for m in found.moments], found.dropped) == ([8, 9, 10], 7)
+    assert conductor.observers.channels == {}
+    with pytest.raises(AgentNotFound), source.watching("", "nobody"):
+        pass
+    with pytest.raises(SimulatorNotFound), source.watching("elsewhere", "a"):
+        pass
 
 
 @pytest.mark.loopback

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from ospbridge.errors import BarrierStuck, LocalProtocolError, StepUncertain
+from ospbridge.errors import BarrierStuck, StepUncertain
 from tests.daemon.stage import (
     ONE,
     TWO,
@@ -62,19 +62,6 @@ async def test_a_row_is_what_the_environment_gave_and_was_told(session: FakeSess
     assert second.truncated.tolist() == [True]
 
 
-async def test_repeated_actions_are_one_step_with_the_sum_of_their_rewards(
-    session: FakeSession, tmp_path: Path
-) -> None:
-    conductor = conductor_of(session)
-    conductor.lockstep.held["a"].task.action_repeat = 3
-    with recorded(conductor, tmp_path):
-        a = attach(conductor, "a")
-        await conductor.reset([a], 7, 1)
-        await play(conductor, a, 0.5)
-        conductor.leave([a])
-    assert episodes(tmp_path)[0].rewards.tolist() == [3.0]
-
-
 # --- how episodes end ------------------------------------------------------------------------------------------------
 
 
@@ -94,25 +81,6 @@ async def test_a_reset_or_a_close_before_the_end_abandons(session: FakeSession, 
         (1, "abandoned", "reset before its end"),
         (1, "abandoned", "closed before its end"),
         (1, "abandoned", "the connection to its environment ended"),
-    ]
-
-
-async def test_whoever_takes_the_agent_over_abandons_the_others_episode(
-    session: FakeSession, tmp_path: Path
-) -> None:
-    conductor = conductor_of(session)
-    with recorded(conductor, tmp_path):
-        a, twin = attach(conductor, "a"), attach(conductor, "a")
-        await conductor.reset([a], 7, 1)
-        await play(conductor, a, 0.5)
-        await conductor.reset([twin], 8, 1)
-        await play(conductor, twin, 0.25)
-        with pytest.raises(LocalProtocolError):
-            await play(conductor, a, 0.5)
-        conductor.leave([a, twin])
-    assert [(e.seed, e.how, e.actions.tolist()) for e in episodes(tmp_path)] == [
-        (7, "abandoned", [[0.5]]),
-        (8, "abandoned", [[0.25]]),
     ]
 
 
@@ -171,38 +139,6 @@ async def test_what_is_told_with_the_next_step_is_recorded_with_it(
     assert episode.actions.tolist() == [[0.5], [0.75]]
     assert episode.observations.tolist() == [[0.0], [0.5], [0.5]]
     assert episode.truncated.tolist() == [False, True]
-
-
-@pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "resets"])
-async def test_who_is_never_told_has_a_truncated_episode_all_the_same(
-    session: FakeSession, autojump_clock: object, tmp_path: Path, leaves: bool
-) -> None:
-    conductor = conductor_of(session)
-    with recorded(conductor, tmp_path):
-        b = await too_slow(conductor)
-        if leaves:
-            conductor.leave([b])
-        else:
-            conductor.leave(conductor.lockstep.playing)
-            await conductor.reset([b], 9, 2)
-            await play(conductor, b, 1.0)
-            conductor.leave([b])
-    (steps, how, reason), *later = ends(tmp_path, "b")
-    assert (steps, how) == (1, "truncated")
-    assert "not acted for" in reason
-    assert later == ([] if leaves else [(1, "abandoned", "closed before its end")])
-
-
-async def test_what_is_under_way_when_it_closes_is_written(
-    session: FakeSession, autojump_clock: object, tmp_path: Path
-) -> None:
-    conductor = conductor_of(session)
-    with recorded(conductor, tmp_path):
-        await too_slow(conductor)
-    assert ends(tmp_path, "a") == [(2, "abandoned", "the daemon was stopped")]
-    ((steps, how, reason),) = ends(tmp_path, "b")
-    assert (steps, how) == (1, "truncated")
-    assert "not acted for" in reason
 
 
 # --- the disk --------------------------------------------------------------------------------------------------------

@@ -14,12 +14,10 @@ import pytest
 
 import ospbridge
 from ospbridge.errors import OspBridgeError
-from ospbridge.osp.profile import DOCUMENT
 from ospbridge.record.reading import read_recording, recorded_files
 from ospbridge.simulator.gym_world import GymWorld
-from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.daemon.running import Daemon, LocalDaemon, await_line, run_here, seat_of, start, until, values
+from tests.daemon.running import Daemon, LocalDaemon, run_here, seat_of, until, values
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,42 +81,6 @@ def test_it_records_what_an_environment_at_its_hub_records_of_itself(
     assert [episode.how for episode in recorded] == ["terminated"] * 3 + ["abandoned"] * 2
     assert {episode.simulator for episode in recorded} == {str(simulator.address)}
     assert_alike(recorded, list(read_recording(mine)))
-
-
-def test_of_an_environment_that_was_killed_the_episode_is_abandoned(
-    document: UdpSimulator, tmp_path: Path
-) -> None:
-    with LocalDaemon(document.address, record=tmp_path / "out") as daemon:
-        player = start("agent1", 1_000_000, 0.5)
-        await_line(player, "attached")
-        await_line(player, "playing")
-        until(lambda: daemon.conductor.steps > 2)
-        player.kill()
-        player.communicate()
-        await_recorded(daemon, 1)
-        (episode,) = read_recording(tmp_path / "out")
-        assert (episode.agent, episode.seed, episode.how) == ("agent1", 5, "abandoned")
-        assert episode.reason == "the connection to its environment ended"
-        assert len(episode) > 0
-        assert (episode.actions == 0.5).all()
-        assert episode.truncated.tolist() == [False] * (len(episode) - 1) + [True]
-
-
-def test_a_simulator_that_is_lost_truncates_with_the_reason_that_was_told(tmp_path: Path) -> None:
-    with UdpSimulator(SyntheticWorld(2, 3), port=0, profile=DOCUMENT) as simulator:
-        daemon = LocalDaemon(simulator.address, record=tmp_path / "out")
-        daemon.__enter__()
-        seat = seat_of("agent")
-        seen = [seat.reset(1).observation, seat.step(values(0.5)).observation]
-    with closing(daemon), closing(seat):
-        cut = seat.step(values(0.25))
-        assert cut.truncated
-        await_recorded(daemon, 1)
-        (episode,) = read_recording(tmp_path / "out")
-        assert (episode.how, episode.reason) == ("truncated", cut.reason)
-        np.testing.assert_array_equal(episode.observations, [*seen, cut.observation])
-        np.testing.assert_array_equal(episode.actions, [values(0.5), values(0.25)])
-        assert np.isnan(episode.infos[2]).all()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])

@@ -230,38 +230,6 @@ def peer(answer: Callable[[socket.socket], None]) -> Iterator[str]:
             thread.join()
 
 
-@pytest.mark.parametrize("says", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""], ids=["http", "silence"])
-def test_a_peer_that_speaks_no_tls_is_named(says: bytes, authority: Authority) -> None:
-    def answer(plain: socket.socket) -> None:
-        plain.sendall(says)
-        while not says and plain.recv(4096):
-            pass
-
-    with (
-        peer(answer) as bridge,
-        pytest.raises((ConfigurationError, HubNotFound), match=r"does not speak TLS|timed out"),
-    ):
-        HubClient.connect(bridge, timeout=10.0 if says else 0.3, tls=authority.issue("environment"))
-
-
-@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
-def test_a_daemon_with_an_old_tls_is_refused(authority: Authority) -> None:
-    context = old(ssl.PROTOCOL_TLS_SERVER)
-    files = authority.issue("daemon")
-    context.load_cert_chain(files.cert, files.key)
-
-    def answer(plain: socket.socket) -> None:
-        with suppress(ssl.SSLError):
-            context.wrap_socket(plain, server_side=True)
-
-    with (
-        peer(answer) as bridge,
-        pytest.raises(ConfigurationError, match=r"no TLS of version 1\.2 or later") as caught,
-    ):
-        HubClient.connect(bridge, timeout=10.0, tls=authority.issue("environment"))
-    assert bridge in caught.value.message
-
-
 @pytest.mark.parametrize(
     "says, error, words",
     [

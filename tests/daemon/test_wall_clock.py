@@ -46,13 +46,3 @@ def test_nothing_waits_by_the_wall_clock() -> None:
         str(path.relative_to(ROOT)) for path in ROOT.rglob("*.py") if asks(ast.parse(path.read_text("utf-8")))
     }
     assert found == set(STAMPS)
-
-
-def test_the_look_finds_what_it_looks_for() -> None:
-    for code in (
-        "import time\ntime.time()",
-        "from time import time",
-        "from datetime import datetime\ndatetime.now()",
-    ):
-        assert asks(ast.parse(code))
-    assert not asks(ast.parse("import time\nfrom time import monotonic\ntime.monotonic()"))

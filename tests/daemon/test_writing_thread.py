@@ -13,7 +13,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from ospbridge.daemon.writing_thread import WritingThread
-from ospbridge.observe import sparing
 from ospbridge.record.collecting import Collected, EpisodeCollector
 from ospbridge.record.reading import read_recording
 from tests.record.episodes import play, whose
@@ -62,14 +61,6 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     monkeypatch.setattr(os, "fsync", found.fsync)
     yield found
     found.moves.set()
-
-
-def test_all_that_was_put_is_written_before_it_closes(tmp_path: Path) -> None:
-    with WritingThread(tmp_path / "new") as thread:
-        for seed in range(1, 30):
-            thread.put(made_up(seed))
-    assert (thread.recorded, thread.dropped) == (29, 0)
-    assert sorted(seeds(tmp_path / "new")) == list(range(1, 30))
 
 
 def test_an_episode_counts_as_recorded_once_its_name_is_on_disk_too(
@@ -129,25 +120,6 @@ def test_a_full_disk_is_told_once_and_recording_goes_on_when_there_is_room_again
     assert "No space left" in error["reason"]
     assert "room on its disk" in error["hint"]
     assert (again["log_level"], again["dropped"]) == ("info", 3)
-
-
-def test_trouble_that_comes_and_goes_is_told_at_most_once_a_minute(
-    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [1000.0]
-    monkeypatch.setattr(sparing, "monotonic", lambda: now[0])
-    with capture_logs() as logs, WritingThread(tmp_path) as thread:
-        for number in range(1, 4):
-            disk.error = OSError(errno.ENOSPC, "No space left on device")
-            thread.put(made_up(number))
-            await_counts(thread, recorded=number - 1, dropped=number)
-            disk.error = None
-            thread.put(made_up(number))
-            await_counts(thread, recorded=number, dropped=number)
-        now[0] += sparing.SAID_AGAIN_AFTER
-        disk.error = OSError(errno.ENOSPC, "No space left on device")
-        thread.put(made_up(4))
-    assert [entry["dropped"] for entry in logs if entry["log_level"] == "error"] == [1, 4]
 
 
 def test_a_disk_that_is_stuck_does_not_keep_the_daemon_from_ending(tmp_path: Path, disk: Disk) -> None:

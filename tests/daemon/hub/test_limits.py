@@ -5,9 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from functools import partial
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,16 +17,13 @@ from ospbridge.daemon.hub import connection as hub_connection
 from ospbridge.daemon.hub import server as hub_server
 from ospbridge.daemon.hub.answers import MOST_PATTERNS
 from ospbridge.daemon.hub.server import HubServer
-from ospbridge.errors import AgentTaken, HubError, HubNotFound, LocalProtocolError, OspBridgeError
+from ospbridge.errors import AgentTaken, HubError, LocalProtocolError
 from ospbridge.hub.decoding import VERSION
 from ospbridge.hub.framing import encode
 from ospbridge.hub.requests import Attach, Hello
 from ospbridge.interface import Endpoint
-from ospbridge.osp.timing import Limits
 from ospbridge.session import hub_client
 from ospbridge.session.hub_client import HubClient
-from ospbridge.task.plain import PlainTask
-from ospbridge.transport import unix
 from ospbridge.transport.tls import TlsAddress, TlsListener
 from tests.daemon.certificates import Authority
 from tests.daemon.hubs import serving
@@ -42,23 +38,6 @@ pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 
 async def connected(path: Path) -> HubClient:
     return await trio.to_thread.run_sync(partial(HubClient.connect, f"unix:{path}"))
-
-
-class Repeats(PlainTask):
-    action_repeat = 4
-    settle_steps = 3
-
-
-async def test_clients_wait_as_long_as_all_steps_of_an_action_and_of_a_reset_may_take(
-    document: UdpSimulator, tmp_path: Path
-) -> None:
-    path = tmp_path / "hub"
-    limits = Limits(step=2.0, reset=5.0)
-    async with serving(document, path, make_task=Repeats, limits=limits):
-        client = await connected(path)
-        told = await trio.to_thread.run_sync(client.attach_all, ["agent1"])
-        assert (told.step_timeout, told.reset_timeout) == (8.0, 11.0)
-        client.close()
 
 
 async def test_one_more_than_the_daemon_takes_is_told_so_and_has_its_turn_later(
@@ -99,16 +78,14 @@ async def test_environments_of_a_container_beside_the_daemons_share_an_agent_wit
         twin.close()
 
 
-@pytest.mark.parametrize("name", ["/named", "\0abstract"])
 async def test_a_client_whose_socket_has_a_name_is_no_other_hosts(
-    name: str, document: UdpSimulator, tmp_path: Path
+    document: UdpSimulator, tmp_path: Path
 ) -> None:
     """It could say of itself whatever it likes."""
     path = tmp_path / "hub"
-    place = f"{tmp_path}{name}" if name.startswith("/") else f"{name}{tmp_path}"
     async with serving(document, path):
         with socket.socket(socket.AF_UNIX) as client:
-            client.bind(place)
+            client.bind(f"\0{tmp_path}")
             client.connect(str(path))
             said, heard = bytearray(), bytearray()
             for request in (Hello(VERSION, "a client", pid=1), Attach(["agent1"])):
@@ -120,62 +97,6 @@ async def test_a_client_whose_socket_has_a_name_is_no_other_hosts(
             looking.close()
     (driver,) = {agent.driver for agent in status.agents if agent.driver}
     assert driver == f"a client (pid {os.getpid()})"
-
-
-async def test_who_comes_while_too_many_wait_to_be_let_in_waits_too(
-    document: UdpSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(unix, "BACKLOG", 0)
-    path = tmp_path / "hub"
-    async with serving(document, path):
-        # The hub's own task has no turn meanwhile.
-        with ExitStack() as stack:
-            with suppress(BlockingIOError):
-                while True:
-                    stack.enter_context(unix.connect_unix(path))
-            came: list[HubClient] = []
-            newcomer = Thread(target=lambda: came.append(HubClient.connect(f"unix:{path}")))
-            newcomer.start()
-            newcomer.join(0.2)
-            with pytest.raises(HubNotFound, match="lets nobody in"):
-                HubClient.connect(f"unix:{path}", timeout=0.05)
-            await trio.to_thread.run_sync(newcomer.join)
-        (client,) = came
-        client.close()
-
-
-async def test_who_shows_no_certificate_takes_nobodys_place(
-    document: UdpSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hub_server, "MOST_CLIENTS", 1)
-    monkeypatch.setattr(hub_server, "MOST_HANDSHAKES", 2)
-    authority = Authority(tmp_path)
-    mine = authority.issue("environment")
-    path = tmp_path / "hub"
-    address = TlsAddress(Endpoint("127.0.0.1", 0), authority.issue("daemon"))
-    with closing(TlsListener(address)) as remote, ExitStack() as stack, capture_logs() as logs:
-        place = remote.socket.getsockname()[:2]
-        bridge = f"tls://127.0.0.1:{place[1]}"
-        async with serving(document, path, remote=remote):
-            silent = [stack.enter_context(socket.create_connection(place, 5)) for _ in range(2)]
-            (await connected(path)).close()
-            one_more = stack.enter_context(socket.create_connection(place, 5))
-            assert await trio.to_thread.run_sync(one_more.recv, 1) == b""
-            for each in silent:
-                each.close()
-            connect = partial(HubClient.connect, bridge, tls=mine, timeout=10.0)
-            remote_client = None
-            while remote_client is None:
-                # The server may not have seen yet that they are gone.
-                with suppress(OspBridgeError):
-                    remote_client = await trio.to_thread.run_sync(connect)
-            with pytest.raises(HubError, match="serves 1 connections"):
-                await connected(path)
-            with pytest.raises(OspBridgeError):
-                await trio.to_thread.run_sync(connect)
-            remote_client.close()
-    reasons = [line["reason"] for line in logs if line["event"] == "an environment is turned away"]
-    assert reasons == ["2 of other hosts have yet to show their certificates"]
 
 
 async def test_a_host_that_shows_no_certificates_again_and_again_keeps_no_other_host_out(

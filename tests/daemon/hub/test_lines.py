@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from ospbridge.daemon.hub import watch as hub_watch
+from ospbridge.daemon.hub.connection import HubConnection
 from ospbridge.daemon.lockstep import ResetPolicy
 from ospbridge.hub.decoding import VERSION
 from ospbridge.hub.replies import Attached, Feedbacks, Refusal
@@ -20,7 +21,8 @@ from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.daemon.hubs import Line, acting, again, at_once, in_thread, left, observed, serving, wanted
+from tests.daemon.hubs import Line, acting, again, at_once, in_thread, left, observed, play, serving, wanted
+from tests.kept import uncollected
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -135,3 +137,22 @@ async def test_nobody_waits_for_those_who_hang_up(
         await at_once(*(partial(play_and_leave, path, agent) for agent in AGENTS[:2]))
         await left(conductor)
         assert conductor.rebuilds == 0
+
+
+async def test_whoever_is_gone_is_freed_with_its_buffers(document: UdpSimulator, tmp_path: Path) -> None:
+    """And not only once Python looks for circles."""
+    path = tmp_path / "hub"
+    hello = Line.frame(Hello(VERSION, "line"))
+    nonsense = b"\x02\x00\x00\x00\xc1\xc1"
+    with uncollected(HubConnection) as connections:
+        async with serving(document, path) as conductor:
+            await in_thread(play, path, "agent1", 1)
+            for said in (hello, hello + Line.frame(Attach(["agent1"]))[:-3], hello + nonsense, nonsense):
+                line = Line(path)
+                line.say_bytes(said)
+                await in_thread(line.hear)
+                line.close()
+            await left(conductor)
+            # Within the time of ``serving``.
+            while connections():
+                await trio.sleep(0.05)

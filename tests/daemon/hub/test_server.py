@@ -9,10 +9,8 @@ import threading
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 
-from ospbridge.errors import LocalProtocolError
 from ospbridge.hub.decoding import VERSION
 from ospbridge.hub.replies import Refusal
 from ospbridge.hub.requests import Attach, Hello, Status
@@ -84,15 +82,6 @@ def test_the_socket_of_a_dead_daemon_is_replaced(document: UdpSimulator) -> None
     with LocalDaemon(document.address) as second:
         assert second.end() == 0
     assert list(default_hub().parent.glob("hub*")) == []
-
-
-def test_wrong_inputs_of_one_environment_cost_no_other_the_step(document: UdpSimulator) -> None:
-    with LocalDaemon(document.address), closing(seat_of("agent1")) as seat:
-        seat.reset(1)
-        for wrong in (np.zeros(3, np.float32), np.array([0, np.nan], np.float32), "text"):
-            with pytest.raises(LocalProtocolError):
-                seat.step(wrong)
-        assert not seat.step(values(0.5)).truncated
 
 
 def test_a_flood_of_requests_holds_up_nobody_else(document: UdpSimulator) -> None:

@@ -1,7 +1,8 @@
-"""Steps that the hub takes without a task of their own, and all that must wake one."""
+"""Steps that the hub takes without a task of their own, and what else a connection may say or leave unsaid."""
 
 from __future__ import annotations
 
+import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -9,14 +10,26 @@ import numpy as np
 import pytest
 import trio
 
-from ospbridge.daemon import barrier
 from ospbridge.daemon.hub import stream as hub_stream
 from ospbridge.daemon.hub import watch as hub_watch
 from ospbridge.errors import LocalProtocolError
 from ospbridge.hub.decoding import VERSION
-from ospbridge.hub.replies import Refusal
-from ospbridge.hub.requests import Again, Attach, Detach, Hello, HubRequest, Reset, Status, Step
+from ospbridge.hub.replies import Feedbacks, Refusal
+from ospbridge.hub.requests import (
+    Again,
+    AnnotatedStep,
+    Attach,
+    Detach,
+    Hello,
+    HubRequest,
+    Note,
+    Reset,
+    Status,
+    Step,
+)
 from ospbridge.hub.status import StatusReply
+from ospbridge.osp.profile import DOCUMENT
+from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.daemon.hubs import (
     Line,
@@ -26,6 +39,7 @@ from tests.daemon.hubs import (
     observed,
     play,
     serving,
+    values,
     wanted,
 )
 
@@ -49,41 +63,6 @@ async def playing(
             yield conductor, line
         finally:
             line.close()
-
-
-async def test_one_environment_after_the_other_steps_without_anybody_waiting(
-    document: UdpSimulator, tmp_path: Path, spin: bool
-) -> None:
-    path = tmp_path / "hub"
-    async with serving(document, path, spin=spin) as conductor:
-        await in_thread(play, path, "agent1", 300)
-        await in_thread(play, path, "agent2", 300)
-        assert conductor.steps == 602
-
-
-async def test_what_is_said_before_the_reply_to_a_step_is_answered_behind_it(
-    document: UdpSimulator, tmp_path: Path, spin: bool
-) -> None:
-    path = tmp_path / "hub"
-    async with serving(document, path, spin=spin, quorum=2):
-        line, other = Line(path), Line(path)
-        async with trio.open_nursery() as nursery:
-            for each, agent in ((line, "agent1"), (other, "agent2")):
-                await in_thread(each.ask, Hello(VERSION, "line"))
-                await in_thread(each.ask, Attach([agent]))
-                nursery.start_soon(in_thread, each.ask, Reset([], 5))
-        line.say(*acting(0.25))
-        await trio.sleep(0.02)
-        line.say(Attach(["nobody"]))
-        await trio.sleep(0.02)
-        other.say(*acting(0.5, agent="agent2"))
-        assert observed(await in_thread(line.hear)) == wanted(0.25, 1)
-        assert observed(await in_thread(other.hear)) == wanted(0.5, 1)
-        refused = await in_thread(line.hear)
-        assert isinstance(refused, Refusal)
-        assert refused.kind == "AgentNotFound"
-        line.close()
-        other.close()
 
 
 async def test_steps_that_recur_bring_what_all_others_do_whatever_comes_between(
@@ -126,6 +105,9 @@ async def test_steps_that_recur_bring_what_all_others_do_whatever_comes_between(
         refused = await ask(*acting(0.5))
         assert isinstance(refused, Refusal)
         assert "not attached" in refused.message
+        refused = await ask(Reset([], 5))
+        assert isinstance(refused, Refusal)
+        assert "attached to no agent" in refused.message
 
 
 @pytest.mark.parametrize("between", [None, Reset([], 5), Detach(), Attach(["agent2"])], ids=repr)
@@ -142,21 +124,6 @@ async def test_one_step_more_is_refused_where_agents_may_have_come_and_gone(
         assert refused.kind == LocalProtocolError.__name__
         assert "there was none before" in refused.message
         assert conductor.steps == steps
-
-
-@pytest.mark.parametrize("steps", [1, 5])
-async def test_garbage_instead_of_a_step_is_dismissed_and_its_agent_is_free(
-    document: UdpSimulator, tmp_path: Path, spin: bool, steps: int
-) -> None:
-    async with playing(document, tmp_path / "hub", spin=spin) as (conductor, line):
-        for number in range(steps):
-            await in_thread(line.ask, *(again if number else acting)(0.25))
-        line.say_bytes(b"\x05\x00\x00\x00hello")
-        refused = await in_thread(line.hear)
-        assert isinstance(refused, Refusal)
-        assert "expected a request" in refused.message
-        while conductor.lockstep.attachments:
-            await trio.sleep(0.01)
 
 
 async def test_who_does_not_read_the_replies_is_dismissed_and_its_agent_is_free(
@@ -178,13 +145,53 @@ async def test_who_does_not_read_the_replies_is_dismissed_and_its_agent_is_free(
         await in_thread(play, path, "agent1", 5)
 
 
-async def test_an_action_that_comes_while_the_leader_gives_way_is_stepped_at_once(
-    document: UdpSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_what_no_environment_says_is_refused_and_its_episode_goes_on(
+    document: UdpSimulator, tmp_path: Path, spin: bool
 ) -> None:
-    # It gives way after each step, and nobody else would have the step run for a long time.
-    monkeypatch.setattr(hub_watch, "LINGER", 0.0)
-    monkeypatch.setattr(barrier, "LASTS", 1000.0)
-    path = tmp_path / "hub"
-    async with serving(document, path, spin=True) as conductor:
-        await in_thread(play, path, "agent1", 300)
-        assert conductor.steps == 301
+    not_mine = "agent 'agent2' is not attached by this connection"
+    action = values(0.25).tobytes()
+    note = Note(action, -0.5)
+    async with playing(document, tmp_path / "hub", spin=spin) as (_, line):
+        for said, why in (
+            (Hello(VERSION, "line"), "a second hello"),
+            (Attach(["agent1"]), "attached to that agent already"),
+            (Reset(["agent2"], 5), not_mine),
+            (Detach(["agent2"]), not_mine),
+            (AnnotatedStep([("agent1", action, note)]), "without saying that it annotates"),
+            (AnnotatedStep([("agent2", action, note)]), not_mine),
+        ):
+            refused = await in_thread(line.ask, said)
+            assert isinstance(refused, Refusal)
+            assert why in refused.message
+            assert isinstance(await in_thread(line.ask, *acting(0.25)), Feedbacks)
+
+
+async def test_who_only_looks_on_is_answered_while_a_step_takes_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So that it still leads when the step comes.
+    monkeypatch.setattr(hub_watch, "LINGER", 0.3)
+    world = SyntheticWorld(2, 3, names=["agent1"])
+    with UdpSimulator(world, port=0, profile=DOCUMENT) as simulator:
+        async with playing(simulator, tmp_path / "hub", spin=True) as (conductor, player):
+            onlooker = Line(tmp_path / "hub")
+            await in_thread(onlooker.ask, Hello(VERSION, "onlooker"))
+
+            def talk() -> int:
+                player.ask(*acting(0.25))
+                for _ in range(3):
+                    onlooker.ask(Status())
+                    player.ask(*again(0.25))
+                world._think = 0.5
+                before = conductor.steps
+                player.say(*again(0.25))
+                while conductor.busy_since is None:
+                    time.sleep(0.001)
+                told = onlooker.ask(Status())
+                assert isinstance(told, StatusReply)
+                player.hear()
+                return told.steps - before
+
+            # Told before the step was over.
+            assert await in_thread(talk) == 0
+            onlooker.close()
