@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -247,12 +248,9 @@ class Daemon:
         finally:
             client.close()
 
-    def wait_until(self, state: str, agent: str, seconds: float = 60.0) -> None:
+    def wait_until(self, state: str, agent: str) -> None:
         """Until that agent's driver is in that state."""
-        give_up = time.monotonic() + seconds
-        while {a.name: a.state for a in self.status().agents}[agent] != state:
-            assert time.monotonic() < give_up, self.status()
-            time.sleep(0.02)
+        until(lambda: {a.name: a.state for a in self.status().agents}[agent] == state, self.status)
 
     def lines(self, event: str) -> list[dict[str, Any]]:
         entries = [json.loads(line) for line in self.log.read_text().splitlines()]
@@ -334,16 +332,5 @@ def free_port() -> int:
 
 def in_thread(call: Callable[[], object]) -> None:
     """Run it in another thread, so that it counts as another's, and raise what it raises."""
-    errors: list[OspBridgeError] = []
-
-    def run() -> None:
-        try:
-            call()
-        except OspBridgeError as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join(30)
-    if errors:
-        raise errors[0]
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(call).result(WITHIN)

@@ -17,6 +17,7 @@ from ospbridge.daemon.hub import watch as hub_watch
 from ospbridge.errors import SessionLost
 from ospbridge.hub.replies import Feedbacks
 from ospbridge.hub.requests import Again, Reset, Step
+from ospbridge.osp.client.notices import WorldReset
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -143,6 +144,15 @@ async def test_a_step_that_ends_the_episode_is_audited_and_judged_once(session: 
     assert told(a).terminated
     assert (a.state, a.steps, a.reward) == (State.DONE, 2, 2.0)
     assert not alone.may
+
+
+async def test_a_reset_by_others_truncates_it(session: QuickSession) -> None:
+    alone = await Alone.playing(session)
+    session.machine.notices = [WorldReset("somebody reset the world")]
+    assert not await alone.act(0.25)
+    assert told(alone.attachment).truncated
+    assert alone.told == 1
+    assert session.at_once == 1
 
 
 async def test_a_session_that_is_lost_on_the_way_cuts_the_episode(session: QuickSession) -> None:

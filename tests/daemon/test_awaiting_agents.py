@@ -133,10 +133,7 @@ def test_agents_that_do_not_exist_or_are_taken_are_an_error_at_once_unless_they_
         assert "controlled by other clients" in done.stderr
 
 
-@pytest.mark.parametrize("match, told", [("agnt*", True), ("agent1", False)])
-def test_a_scenario_that_is_for_none_of_the_agents_is_told(
-    match: str, told: bool, document: UdpSimulator
-) -> None:
-    with LocalDaemon(document.address, meant=(Match(name=match),)) as daemon:
-        found = [(line["matches"], line["agents"]) for line in daemon.lines("the scenario matches no agent")]
-    assert found == ([(["'agnt*'"], ["agent1", "agent2"])] if told else [])
+def test_a_scenario_that_is_for_none_of_the_agents_is_told(document: UdpSimulator) -> None:
+    with LocalDaemon(document.address, meant=(Match(name="agnt*"),)) as daemon:
+        (line,) = daemon.lines("the scenario matches no agent")
+    assert (line["matches"], line["agents"]) == (["'agnt*'"], ["agent1", "agent2"])

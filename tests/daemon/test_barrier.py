@@ -10,7 +10,6 @@ import trio
 import trio.testing
 
 from ospbridge.daemon.attachment import Driver, State
-from ospbridge.daemon.lockstep import ResetPolicy
 from ospbridge.errors import BarrierStuck, LocalProtocolError
 from tests.daemon.stage import (
     Absent,
@@ -42,41 +41,6 @@ async def one_has_acted(session: FakeSession, **changes: Any) -> tuple[Conductor
     return conductor, absent, b
 
 
-async def test_whoever_runs_the_step_tells_those_who_left_it_to_others(session: FakeSession) -> None:
-    conductor = conductor_of(session)
-    a, b = await both_playing(conductor)
-    absent = Absent(conductor, a)
-    for value in (0.25, 0.5):
-        assert absent.act(value)
-        assert not conductor.barrier.due
-        await play(conductor, b, -value)
-        assert session.steps[-1] == {"a": value, "b": -value}
-    assert absent.told == [0.25, 0.5]
-    assert not absent.called.is_set()
-
-
-async def test_one_who_left_it_to_others_is_summoned_to_run_what_is_due(session: FakeSession) -> None:
-    conductor = conductor_of(session)
-    one, other = (Absent(conductor, each) for each in await both_playing(conductor))
-    one.act(0.25)
-    conductor.barrier.summon()
-    assert not one.called.is_set()
-    other.act(0.5)
-    conductor.barrier.summon()
-    assert other.called.is_set()
-    await other.wait()
-    assert (one.told, other.told) == ([0.25], [0.5])
-    assert not one.called.is_set()
-
-
-async def test_when_the_other_leaves_who_acted_is_summoned(session: FakeSession) -> None:
-    conductor, absent, b = await one_has_acted(session)
-    conductor.leave([b])
-    assert absent.called.is_set()
-    await absent.wait()
-    assert absent.told == [0.25]
-
-
 async def test_an_error_of_the_step_is_told_too(session: FakeSession) -> None:
     conductor, absent, b = await one_has_acted(session)
     session.step_errors.append(BarrierStuck("others do not vote"))
@@ -84,15 +48,6 @@ async def test_an_error_of_the_step_is_told_too(session: FakeSession) -> None:
         await play(conductor, b, 0.5)
     assert absent.told == [None]
     assert isinstance(absent.attachment.not_playing(), BarrierStuck)
-
-
-async def test_an_episode_that_another_one_ends_is_told_at_once(session: FakeSession) -> None:
-    conductor, absent, b = await one_has_acted(session, reset_policy=ResetPolicy.ANY)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(conductor.reset, [b], 1, 2)
-        await trio.testing.wait_all_tasks_blocked()
-        assert absent.told == [0.0]
-        nursery.cancel_scope.cancel()
 
 
 async def test_where_the_others_take_long_it_waits_itself_and_drops_them_at_the_limit(

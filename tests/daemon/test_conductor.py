@@ -22,9 +22,13 @@ from ospbridge.errors import (
     SessionLost,
     StepUncertain,
     TaskError,
+    UsageError,
+    ValueNotFound,
+    ValueRejected,
 )
 from ospbridge.interface import DrawnSeed
 from ospbridge.osp.client.notices import Anomaly, Notice, WorldReset
+from ospbridge.session.attempts import BEGINNINGS
 from ospbridge.task.plain import PlainTask
 from tests.daemon.stage import (
     ONE,
@@ -42,9 +46,6 @@ from tests.daemon.stage import (
 )
 
 pytestmark = pytest.mark.trio
-
-
-# --- one attachment ------------------------------------------------------------------------------------------------
 
 
 async def test_a_reset_is_followed_by_one_neutral_step_whose_outcome_it_returns(session: FakeSession) -> None:
@@ -76,14 +77,6 @@ async def test_an_end_frees_the_agent_to_rest_and_a_further_step_says_what_to_do
     with pytest.raises(LocalProtocolError) as caught:
         await play(conductor, a, 0.3)
     assert "call reset" in caught.value.hint
-
-
-@pytest.mark.parametrize("data", [b"", bytes(3), bytes(8), np.array([np.nan], "<f4").tobytes()])
-async def test_wrong_inputs_are_refused_and_cost_nobody_the_step(session: FakeSession, data: bytes) -> None:
-    conductor, a = await alone(session)
-    with pytest.raises(LocalProtocolError):
-        await conductor.step([(a, data)])
-    assert (await play(conductor, a, 0.5)).observation.tolist() == [0.5]
 
 
 # --- the barrier ---------------------------------------------------------------------------------------------------
@@ -380,12 +373,15 @@ async def test_environments_of_one_process_share_an_agent_and_the_one_reset_last
     await play(conductor, first, 0.5)
 
 
-async def test_processes_whose_id_is_not_known_are_not_taken_for_one(session: FakeSession) -> None:
+async def test_without_a_name_the_only_free_agent_is_taken(session: FakeSession) -> None:
     conductor = conductor_of(session)
-    attach(conductor, "a", Driver("x", 0))
-    for other in (Driver("x", 0), Driver("x", 0, process="2e")):
-        with pytest.raises(AgentTaken):
-            attach(conductor, "a", other)
+    with pytest.raises(UsageError, match="several free agents: a, b"):
+        conductor.attach([], ONE)
+    attach(conductor, "a", TWO)
+    (b,) = conductor.attach([], ONE)
+    assert b.name == "b"
+    with pytest.raises(AgentTaken):
+        conductor.attach([], Driver("three", 33))
 
 
 async def test_attaching_is_all_or_nothing(session: FakeSession) -> None:
@@ -419,6 +415,29 @@ async def test_a_lost_session_truncates_all_who_play_with_the_reason(
     assert not conductor.ready
 
 
+@pytest.mark.parametrize(
+    "errors",
+    [[SessionLost("it is gone")], [StepUncertain("counted twice", by_network=True)] * (BEGINNINGS - 1)],
+    ids=["lost", "in doubt since datagrams come twice"],
+)
+async def test_a_reset_that_finds_the_session_lost_is_tried_again_once_it_is_rebuilt(
+    session: FakeSession, autojump_clock: object, errors: list[OspBridgeError]
+) -> None:
+    conductor = conductor_of(session)
+    session.reset_errors = list(errors)
+    a = attach(conductor, "a")
+
+    async def rebuilt() -> None:
+        while not session.seeds:
+            await trio.sleep(0.1)
+            conductor._keeper.broken = ""
+            conductor._changed()
+
+    with trio.fail_after(60):
+        await together(lambda: conductor.reset([a], 9, 1), rebuilt)
+    assert session.seeds == [9]
+
+
 async def test_a_mismatch_at_the_audit_ends_the_episode_truncated(session: FakeSession) -> None:
     session.ending = {"a": 1}
     session.audit_says = "1 steps were given, the clock shows 2"
@@ -428,12 +447,42 @@ async def test_a_mismatch_at_the_audit_ends_the_episode_truncated(session: FakeS
     assert feedback.reason == session.audit_says
 
 
+async def test_who_abandons_an_episode_that_is_in_doubt_is_told_with_the_reset_and_nobody_else(
+    session: FakeSession,
+) -> None:
+    session.ending = {"b": 1}
+    conductor = conductor_of(session)
+    a, b = await both_playing(conductor)
+    await together(lambda: play(conductor, a, 0.5), lambda: play(conductor, b, 0.5))
+    for doubt in ("2 steps were given, the clock shows 3", ""):
+        session.audit_says = doubt
+        await together(lambda: conductor.reset([a], 9, 1), lambda: conductor.reset([b], 9, 2))
+        assert doubt in told(a).reason
+        assert bool(told(a).reason) is bool(doubt)
+        assert told(b).reason == ""
+
+
 async def test_a_reset_by_somebody_else_ends_the_episodes(session: FakeSession) -> None:
     conductor, a = await alone(session)
     session.machine.notices = [WorldReset("the world was reset")]
     feedback = await play(conductor, a, 0.5)
     assert feedback.truncated
     assert feedback.reason == "the world was reset"
+
+
+async def test_an_action_is_not_repeated_in_a_world_that_somebody_else_has_reset(
+    session: FakeSession,
+) -> None:
+    conductor = conductor_of(session)
+    conductor.lockstep.held["a"].task.action_repeat = 4
+    a = attach(conductor, "a")
+    await conductor.reset([a], 9, 1)
+    session.machine.notices = [WorldReset("the world was reset")]
+    steps = conductor.barrier.steps
+    feedback = await play(conductor, a, 0.5)
+    assert feedback.reason == "the world was reset"
+    assert feedback.reward == 1.0
+    assert conductor.barrier.steps == steps + 1
 
 
 async def test_an_action_whose_second_step_is_lost_brings_the_last_observation_again_and_counts_nothing(
@@ -481,6 +530,9 @@ async def test_an_agent_that_came_back_otherwise_is_refused_to_its_old_environme
         await conductor.reset([b], 1, 1)
     conductor.leave([b])
     attach(conductor, "b", TWO)
+    conductor.lockstep.take_agents([])
+    with pytest.raises(SessionLost, match="agent 'a' is gone"):
+        await conductor.reset([a], 1, 1)
 
 
 async def test_a_task_that_cannot_act_ends_its_own_episode_and_nobody_waits_for_it(
@@ -507,3 +559,27 @@ async def test_a_task_that_cannot_act_ends_its_own_episode_and_nobody_waits_for_
     assert not told(b).truncated
     assert a.state is State.DONE
     assert conductor.lockstep.playing == [b]
+
+
+@pytest.mark.parametrize(
+    "error", [ValueNotFound("no value '/Gravity'"), ValueRejected("it takes no 'heavy'")]
+)
+async def test_a_start_value_that_the_simulator_does_not_take_is_told_and_costs_no_session(
+    session: FakeSession, monkeypatch: pytest.MonkeyPatch, error: OspBridgeError
+) -> None:
+    conductor = conductor_of(session)
+    a = attach(conductor, "a")
+
+    async def refused(_name: str, _text: str) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr(session, "set", refused, raising=False)
+    with monkeypatch.context() as patched:
+        task = conductor.lockstep.held["a"].task
+        patched.setattr(task, "start_values", lambda _: {"/Gravity": "heavy"})
+        for _ in range(3):
+            with pytest.raises(type(error)):
+                await conductor.reset([a], 1, 1)
+    assert conductor.ready
+    await conductor.reset([a], 1, 1)
+    assert session.seeds == [1]

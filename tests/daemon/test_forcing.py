@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ospbridge.errors import AgentTaken, BarrierStuck, SessionLost
+from ospbridge.errors import BarrierStuck, SessionLost
 from ospbridge.osp.timing import Limits
 from ospbridge.session.blocking import BlockingSession
-from tests.daemon.running import LocalDaemon, run_here, seat_of, until, values
+from tests.daemon.running import LocalDaemon, seat_of, until, values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,14 +32,6 @@ def vanished(simulator: UdpSimulator, tmp_path: Path) -> Iterator[BlockingSessio
         yield session
 
 
-@pytest.mark.usefixtures("vanished")
-def test_without_a_word_of_the_user_nobody_is_disconnected(simulator: UdpSimulator) -> None:
-    done = run_here("connect", "--simulator", str(simulator.address), "--agent", "agent1")
-    assert done.exit_code == AgentTaken.exit_code
-    assert "agent1" in done.stderr
-    assert "restart-communication" in done.stderr
-
-
 def test_an_agent_that_somebody_holds_is_taken_where_force_is_allowed(
     simulator: UdpSimulator, vanished: BlockingSession
 ) -> None:
@@ -53,11 +45,12 @@ def test_an_agent_that_somebody_holds_is_taken_where_force_is_allowed(
             vanished.reset(1)
 
 
-def test_agents_that_are_not_wanted_are_left_to_who_holds_them(
-    simulator: UdpSimulator, vanished: BlockingSession
+@pytest.mark.parametrize("agents", [("agent2",), ("agent1", "agent9")], ids=["others", "not all there"])
+def test_nobody_is_disconnected_for_agents_that_are_not_wanted_or_not_all_there(
+    simulator: UdpSimulator, vanished: BlockingSession, agents: tuple[str, ...]
 ) -> None:
-    with LocalDaemon(simulator.address, force_restart=True, agents=("agent2",)) as daemon:
-        assert not daemon.lines(RESTARTED)
+    with LocalDaemon(simulator.address, ready=False, force_restart=True, agents=agents, wait=0.0) as daemon:
+        until(lambda: daemon.error or daemon.conductor.ready)
         vanished.agents()
         assert vanished.controlled == ("agent1",)
 

@@ -8,26 +8,13 @@ import pytest
 import trio
 
 from ospbridge.daemon.attachment import Driver, State
-from ospbridge.daemon.holding import Holds
 from ospbridge.daemon.lockstep import ResetPolicy
+from ospbridge.errors import BarrierStuck
 from tests.daemon.stage import FakeSession, attach, conductor_of, inputs
 
 if TYPE_CHECKING:
     from ospbridge.daemon.attachment import Attachment
     from ospbridge.daemon.conductor import Conductor
-
-
-def test_time_that_was_held_is_counted_once_however_many_hold() -> None:
-    holds = Holds()
-    assert (holds.left(5.0), holds.spent(5.0)) == (0.0, 0.0)
-    holds.begin("a", 10.0, 100.0, "weights")
-    assert (holds.left(12.0), holds.spent(12.0), holds.reason) == (98.0, 2.0, "weights")
-    holds.begin("b", 14.0, 200.0, "others")
-    assert (holds.left(15.0), holds.reason) == (199.0, "others")
-    holds.end("a", 20.0)
-    holds.end("b", 24.0)
-    holds.end("b", 25.0)
-    assert (holds.left(30.0), holds.spent(30.0), holds.reason) == (0.0, 14.0, "")
 
 
 class Seated(NamedTuple):
@@ -73,22 +60,6 @@ async def test_a_step_that_waits_for_a_holder_goes_on_when_it_acts(
     assert not b.feedback.truncated
     assert not a.feedback.truncated
     assert told == [(500.0, "waits for weights")]
-
-
-@pytest.mark.trio
-async def test_who_holds_longer_than_it_may_is_a_laggard(
-    session: FakeSession, autojump_clock: object
-) -> None:
-    conductor, holder, a, b, _ = seated(session)
-    await both_play(conductor, a, b)
-    began = trio.current_time()
-    with conductor.holding(holder, 50.0, "waits for weights"):
-        await conductor.step([(b, inputs(0.5))])
-    assert trio.current_time() - began == pytest.approx(80.0, abs=1.0)
-    assert b.feedback is not None
-    assert not b.feedback.truncated
-    assert a.state is State.DONE
-    assert "was not acted for" in a.cut
 
 
 @pytest.mark.trio
@@ -156,3 +127,18 @@ async def test_a_reset_goes_on_without_who_holds_longer_than_it_may(
     assert trio.current_time() - began == pytest.approx(begins, abs=0.1)
     assert conductor.lockstep.playing == [b]
     assert a.state is State.ATTACHED
+
+
+@pytest.mark.trio
+async def test_time_that_was_held_before_a_reset_was_asked_for_is_not_added_to_its_time(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    conductor, holder, a, b, _ = seated(session)
+    await conductor.reset([a], 9, 1)
+    with conductor.holding(holder, 500.0, "waits for weights"):
+        await trio.sleep(400)
+    began = trio.current_time()
+    # The episode of the other agent goes on, and the reset limit is 60 s.
+    with pytest.raises(BarrierStuck):
+        await conductor.reset([b], 8, 2)
+    assert trio.current_time() - began == pytest.approx(60.0)

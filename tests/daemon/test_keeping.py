@@ -20,6 +20,7 @@ from ospbridge.errors import (
     OspBridgeError,
     SessionLost,
     SimulatorNotFound,
+    StepUncertain,
 )
 from ospbridge.session.budget import CAPACITY
 from ospbridge.session.trio_session import TrioSession
@@ -116,6 +117,23 @@ async def test_one_of_several_simulators_that_was_lost_too_often_is_joined_again
             nursery.cancel_scope.cancel()
     (told,) = [line for line in logs if line["event"].startswith("a simulator is left alone")]
     assert "lost too often" in told["reason"]
+
+
+async def test_steps_in_doubt_since_datagrams_come_twice_give_up_no_simulator(
+    document: UdpSimulator,
+) -> None:
+    async with running(document) as conductor:
+        for count in range(CAPACITY + 3):
+            await until(lambda: conductor.ready)
+            keeper = conductor._keeper
+            keeper.busy = True
+            async with keeper.turn():
+                keeper.give_up(StepUncertain("counted twice", by_network=True))
+            keeper.busy = False
+            keeper.changed()
+            while conductor.rebuilds <= count:
+                await trio.sleep(0.005)
+        await until(lambda: conductor.ready)
 
 
 async def test_a_simulator_that_comes_back_without_what_a_task_wants_is_told_and_tried_again(

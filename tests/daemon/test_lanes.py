@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +10,6 @@ import numpy as np
 import pytest
 import trio
 
-from ospbridge.daemon.hub import stream as hub_stream
 from ospbridge.daemon.hub import watch as hub_watch
 from ospbridge.errors import HubLost
 from ospbridge.hub.decoding import VERSION
@@ -25,7 +22,6 @@ from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.transport.lane import FILES, MOST, ClientLane, possible
 from ospbridge.transport.patient import LocalStream
 from tests.daemon.hubs import WITHIN, Line, at_once, in_thread, play, seat, serving, values
-from tests.daemon.processes import descriptors
 
 if TYPE_CHECKING:
     from ospbridge.session.hub_seat import HubSeat
@@ -88,20 +84,6 @@ async def test_steps_go_through_shared_memory_and_nothing_else_does(
         assert conductor.steps == 51
     # Hello, attach, the lane, a reset.
     assert set(sent) == {4}
-
-
-@pytest.mark.parametrize("whose", ["our own user", "another user"])
-async def test_agents_in_lock_step_get_their_own_numbers_whether_they_share_memory_or_not(
-    tmp_path: Path, spin: bool, whose: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hub_watch, "MOST_LANES", 3)
-    path = tmp_path / "hub"
-    if whose == "another user":
-        monkeypatch.setattr(hub_stream, "peer_user", lambda _: os.geteuid() + 1)
-    with UdpSimulator(SyntheticWorld(2, 3, agents=5), port=0, profile=DOCUMENT) as simulator:
-        async with serving(simulator, path, spin=spin, quorum=5) as conductor:
-            await at_once(*(partial(play, path, f"agent{number}", 50) for number in range(1, 6)))
-            assert conductor.steps == 51
 
 
 @pytest.mark.parametrize("who", ["the daemon", "the environment"])
@@ -170,22 +152,3 @@ async def test_what_is_no_request_dismisses_the_client(
                 while conductor.lockstep.playing:
                     await trio.sleep(0.01)
             line.close()
-
-
-async def test_nothing_is_left_of_clients_that_came_and_went(document: UdpSimulator, tmp_path: Path) -> None:
-    path = tmp_path / "hub"
-    async with serving(document, path):
-
-        def visit() -> None:
-            with closing(seat(path, "agent1")) as mine:
-                mine.reset(5)
-                mine.step(values(0.5))
-
-        await in_thread(visit)
-        await trio.sleep(0.05)
-        before = descriptors()
-        for _ in range(20):
-            await in_thread(visit)
-        with trio.fail_after(WITHIN):
-            while descriptors() > before:
-                await trio.sleep(0.01)

@@ -42,22 +42,15 @@ class Manager:
             found += [(name, value) for name, _, value in (line.partition("=") for line in text.splitlines())]
 
 
-@pytest.fixture
-def manager(tmp_path: Path) -> Iterator[Manager]:
-    found = Manager(str(tmp_path / "notify"))
+@pytest.fixture(params=["", "@"], ids=["path", "abstract"])
+def manager(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Manager]:
+    found = Manager(f"{request.param}{tmp_path / 'notify'}")
     with found.socket:
         yield found
 
 
 def conductor(tmp_path: Path) -> Conductor:
     return Conductor(Settings(hub=tmp_path / "hub.sock", simulator=Endpoint("127.0.0.1", 45454)))
-
-
-def test_an_abstract_socket_is_reached() -> None:
-    manager = Manager(f"@ospbridge-test-{os.getpid()}")
-    with manager.socket, Notifier(manager.variables) as notifier:
-        notifier.tell(STOPPING=1)
-        assert manager.told() == [("STOPPING", "1")]
 
 
 def test_a_manager_that_is_gone_or_slow_is_no_trouble(manager: Manager) -> None:

@@ -11,24 +11,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+import trio
 
-from ospbridge.daemon import dashboard_source
 from ospbridge.daemon import observers as bounds
-from ospbridge.daemon.dashboard_source import DashboardSource
-from ospbridge.daemon.overlook import Overlook
-from ospbridge.errors import AgentNotFound, LocalProtocolError, SessionLost, SimulatorNotFound
+from ospbridge.errors import AgentNotFound, LocalProtocolError, SessionLost
 from ospbridge.hub.replies import Kind, Moment
-from ospbridge.observe.recent import Recent
-from ospbridge.session.hub_client import HubClient
 from ospbridge.task.plain import PlainTask
 from tests.daemon.running import LocalDaemon, await_line, seat_of, values
 from tests.daemon.stage import (
     FakeSession,
     agent,
-    alone,
     attach,
     conductor_of,
     play,
+    together,
 )
 
 if TYPE_CHECKING:
@@ -109,6 +105,19 @@ async def test_what_is_kept_and_told_is_bounded_in_bytes(
 
 
 @pytest.mark.trio
+async def test_a_question_waits_for_news_and_no_longer_than_it_says(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    conductor = conductor_of(session)
+    conductor.observers.join("a", ME)
+    a = attach(conductor, "a")
+    began = trio.current_time()
+    assert (await conductor.observers.since("a", ME, 0, 3.0)).moments == []
+    await together(lambda: conductor.observers.since("a", ME, 0, 10.0), lambda: conductor.reset([a], 7, 1))
+    assert trio.current_time() - began == pytest.approx(3.0)
+
+
+@pytest.mark.trio
 async def test_only_agents_that_there_are_can_be_observed(session: FakeSession) -> None:
     conductor = conductor_of(session)
     with pytest.raises(AgentNotFound, match="a, b"):
@@ -121,46 +130,6 @@ async def test_only_agents_that_there_are_can_be_observed(session: FakeSession) 
         await conductor.observers.since("a", ME, 0, 0.0)
     assert conductor.observers.join("a", ME)[1] == 0
     assert await seen(conductor) == []
-
-
-@pytest.mark.trio
-async def test_a_page_that_looks_rarely_is_told_the_latest_only_and_what_is_not_there(
-    session: FakeSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dashboard_source, "MOST_AT_ONCE", 3)
-    conductor, a = await alone(session)
-    source = DashboardSource(Overlook([conductor], [], []), Recent())
-    with source.watching("", "a") as watching:
-        for _ in range(10):
-            await play(conductor, a, 0.5)
-        found = await watching.moments()
-    assert ([m.step for m in found.moments], found.dropped) == ([8, 9, 10], 7)
-    assert conductor.observers.channels == {}
-    with pytest.raises(AgentNotFound), source.watching("", "nobody"):
-        pass
-    with pytest.raises(SimulatorNotFound), source.watching("elsewhere", "a"):
-        pass
-
-
-@pytest.mark.loopback
-def test_an_observer_of_another_connection_sees_every_step_and_has_no_vote(document: UdpSimulator) -> None:
-    with LocalDaemon(document.address) as daemon, closing(HubClient.connect()) as onlooker:
-        observer = onlooker.observe("agent1")
-        assert len(observer.interface.inputs) == 2
-        assert daemon.status().agents[0].state == "free"
-        assert observer.take(0.05) is None
-        with closing(seat_of("agent1")) as seat:
-            told = [seat.reset(5)] + [seat.step(values(number / 512)) for number in range(100)]
-        for number, feedback in enumerate(told):
-            moment = next(observer)
-            assert (moment.number, moment.step, moment.dropped) == (number + 1, number, 0)
-            np.testing.assert_array_equal(moment.observation, feedback.observation)
-            if number:
-                np.testing.assert_array_equal(moment.inputs, values((number - 1) / 512))
-        end = next(observer)
-        assert (end.kind, end.reason) == (Kind.END, "detached")
-        with pytest.raises(AgentNotFound):
-            onlooker.observe("nobody")
 
 
 @pytest.mark.loopback

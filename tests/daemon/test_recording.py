@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
 
 from ospbridge.errors import BarrierStuck, StepUncertain
+from ospbridge.record.collecting import TOGETHER
 from tests.daemon.stage import (
     ONE,
     TWO,
@@ -26,6 +28,7 @@ from tests.daemon.stage import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ospbridge.daemon.chronicle import Listener
     from ospbridge.daemon.conductor import Conductor
 
 pytestmark = pytest.mark.trio
@@ -60,6 +63,21 @@ async def test_a_row_is_what_the_environment_gave_and_was_told(session: FakeSess
     assert first.infos.tolist() == [[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [1.0, 1.0]]
     assert (second.seed, len(second), second.how) == (8, 1, "abandoned")
     assert second.truncated.tolist() == [True]
+
+
+async def test_an_episode_is_not_cut_for_the_sake_of_others_who_take_parts(
+    session: FakeSession, tmp_path: Path
+) -> None:
+    conductor = conductor_of(session)
+    other = SimpleNamespace(largest=1000, wants=lambda _: True, finished=lambda *_: None)
+    with recorded(conductor, tmp_path):
+        conductor.chronicle.listeners.append(cast("Listener", other))
+        a = attach(conductor, "a")
+        await conductor.reset([a], 7, 1)
+        for _ in range(2 * TOGETHER):
+            await play(conductor, a, 0.5)
+        conductor.leave([a])
+    assert ends(tmp_path) == [(2 * TOGETHER, "abandoned", "closed before its end")]
 
 
 # --- how episodes end ------------------------------------------------------------------------------------------------
@@ -139,6 +157,20 @@ async def test_what_is_told_with_the_next_step_is_recorded_with_it(
     assert episode.actions.tolist() == [[0.5], [0.75]]
     assert episode.observations.tolist() == [[0.0], [0.5], [0.5]]
     assert episode.truncated.tolist() == [False, True]
+
+
+@pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "the daemon is stopped"])
+async def test_who_is_never_told_has_a_truncated_episode_all_the_same(
+    session: FakeSession, autojump_clock: object, tmp_path: Path, *, leaves: bool
+) -> None:
+    conductor = conductor_of(session)
+    with recorded(conductor, tmp_path):
+        b = await too_slow(conductor)
+        if leaves:
+            conductor.leave([b])
+    ((steps, how, reason),) = ends(tmp_path, "b")
+    assert (steps, how) == (1, "truncated")
+    assert "not acted for" in reason
 
 
 # --- the disk --------------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import stat
 import threading
 from contextlib import closing
@@ -72,16 +71,6 @@ def test_a_second_daemon_on_the_same_hub_is_refused(document: UdpSimulator) -> N
         assert f"another daemon listens at {default_hub()}" in done.stderr
         assert "--hub" in done.stderr
         assert first.status().ready
-
-
-def test_the_socket_of_a_dead_daemon_is_replaced(document: UdpSimulator) -> None:
-    default_hub().parent.mkdir(parents=True, exist_ok=True)
-    with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(default_hub()))
-    default_hub().with_name(default_hub().name + ".lock").touch()
-    with LocalDaemon(document.address) as second:
-        assert second.end() == 0
-    assert list(default_hub().parent.glob("hub*")) == []
 
 
 def test_a_flood_of_requests_holds_up_nobody_else(document: UdpSimulator) -> None:

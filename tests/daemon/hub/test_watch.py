@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 import trio
 
+from ospbridge.daemon import barrier
 from ospbridge.daemon.hub import stream as hub_stream
 from ospbridge.daemon.hub import watch as hub_watch
 from ospbridge.errors import LocalProtocolError
@@ -28,9 +28,8 @@ from ospbridge.hub.requests import (
     Step,
 )
 from ospbridge.hub.status import StatusReply
-from ospbridge.osp.profile import DOCUMENT
-from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
+from ospbridge.task.plain import PlainTask
 from tests.daemon.hubs import (
     Line,
     acting,
@@ -110,6 +109,29 @@ async def test_steps_that_recur_bring_what_all_others_do_whatever_comes_between(
         assert "attached to no agent" in refused.message
 
 
+class Limited(PlainTask):
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.as_given = (-0.5, 0.5)
+
+    def inputs(self, action: Any) -> Any:
+        return np.clip(action, -0.5, 0.5)
+
+
+async def test_numbers_that_a_task_limits_are_limited_in_steps_that_recur_too(
+    document: UdpSimulator, tmp_path: Path
+) -> None:
+    path = tmp_path / "hub"
+    async with serving(document, path, make_task=Limited):
+        line = await in_thread(Line.playing, path, "*")
+        first = Step([(agent, values(0.25).tobytes()) for agent in ("agent1", "agent2")])
+        assert isinstance(await in_thread(line.ask, first), Feedbacks)
+        for step, number in enumerate((0.25, 0.75), 2):
+            reply = await in_thread(line.ask, Again(values(0.5).tobytes() + values(number).tobytes()))
+            assert observed(reply) == [*wanted(0.5, step), *wanted(min(number, 0.5), step)]
+        line.close()
+
+
 @pytest.mark.parametrize("between", [None, Reset([], 5), Detach(), Attach(["agent2"])], ids=repr)
 async def test_one_step_more_is_refused_where_agents_may_have_come_and_gone(
     document: UdpSimulator, tmp_path: Path, spin: bool, between: HubRequest | None
@@ -166,32 +188,13 @@ async def test_what_no_environment_says_is_refused_and_its_episode_goes_on(
             assert isinstance(await in_thread(line.ask, *acting(0.25)), Feedbacks)
 
 
-async def test_who_only_looks_on_is_answered_while_a_step_takes_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_an_action_that_comes_while_the_leader_gives_way_is_stepped_at_once(
+    document: UdpSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # So that it still leads when the step comes.
-    monkeypatch.setattr(hub_watch, "LINGER", 0.3)
-    world = SyntheticWorld(2, 3, names=["agent1"])
-    with UdpSimulator(world, port=0, profile=DOCUMENT) as simulator:
-        async with playing(simulator, tmp_path / "hub", spin=True) as (conductor, player):
-            onlooker = Line(tmp_path / "hub")
-            await in_thread(onlooker.ask, Hello(VERSION, "onlooker"))
-
-            def talk() -> int:
-                player.ask(*acting(0.25))
-                for _ in range(3):
-                    onlooker.ask(Status())
-                    player.ask(*again(0.25))
-                world._think = 0.5
-                before = conductor.steps
-                player.say(*again(0.25))
-                while conductor.busy_since is None:
-                    time.sleep(0.001)
-                told = onlooker.ask(Status())
-                assert isinstance(told, StatusReply)
-                player.hear()
-                return told.steps - before
-
-            # Told before the step was over.
-            assert await in_thread(talk) == 0
-            onlooker.close()
+    # It gives way after each step, and nobody else would have the step run for a long time.
+    monkeypatch.setattr(hub_watch, "LINGER", 0.0)
+    monkeypatch.setattr(barrier, "LASTS", 1000.0)
+    path = tmp_path / "hub"
+    async with serving(document, path, spin=True) as conductor:
+        await in_thread(play, path, "agent1", 300)
+        assert conductor.steps == 301
