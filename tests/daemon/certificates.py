@@ -27,7 +27,7 @@ class Authority:
         builder = _builder(self._name, self._name, self._key.public_key(), expired=False)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         # Python 3.13 checks strictly: a CA must say that its key signs certificates.
-        usage = x509.KeyUsage(*5 * [False], True, True, False, False)
+        usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
         builder = builder.add_extension(usage, critical=True)
         identifier = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
         builder = builder.add_extension(identifier, critical=False)
