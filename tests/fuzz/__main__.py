@@ -1,6 +1,7 @@
 """`python -m tests.fuzz TARGET`: run a target on many inputs; the first it does not stand is printed, in hexadecimal.
 
 python -m tests.fuzz --list
+python -m tests.fuzz all --long                      # every target, until one does not stand an input
 python -m tests.fuzz osp-reply --seed 17             # the input of that number once more
 python -m tests.fuzz osp-reply --inputs 1000000      # those from number 0, or from --seed, on
 python -m tests.fuzz osp-reply --hex 5501
@@ -42,15 +43,20 @@ def main() -> int:
     if options.list:
         print("\n".join(TARGETS))
         return 0
-    if options.target not in TARGETS:
-        parser.error(f"name one of {', '.join(TARGETS)}")
-    target = TARGETS[options.target]
+    names = list(TARGETS) if options.target == "all" else [options.target]
+    if not TARGETS.keys() >= set(names):
+        parser.error(f"name one of {', '.join(TARGETS)}, or all")
+    if len(names) > 1 and (options.atheris or options.hex is not None):
+        parser.error("--atheris and --hex are for one target")
     if options.atheris:
-        return guided(target, options.inputs or 100_000, options.seed or 1)
-    return seeded(target, options)
+        return guided(TARGETS[options.target], options.inputs or 100_000, options.seed or 1)
+    for name in names:
+        seeded(TARGETS[name], options)
+    return 0
 
 
-def seeded(target: Target, options: argparse.Namespace) -> int:
+def seeded(target: Target, options: argparse.Namespace) -> None:
+    """Raises Found, and prints it."""
     from tests.fuzz.running import Found, attempt, run_corpus, run_many
 
     count = options.inputs or (1 if options.seed is not None else target.inputs)
@@ -59,14 +65,13 @@ def seeded(target: Target, options: argparse.Namespace) -> int:
     try:
         if options.hex is not None:
             attempt(target, "--hex", bytes.fromhex(options.hex))
-            return 0
+            return
         corpus = 0 if count == 1 else run_corpus(target)
         run_many(target, options.seed or 0, count)
     except Found as found:
         print(found, file=sys.stderr)
         raise
-    print(f"{target.name}: {corpus} + {count} inputs in {perf_counter() - began:.0f} s")
-    return 0
+    print(f"{target.name}: {corpus} + {count} inputs in {perf_counter() - began:.0f} s", flush=True)
 
 
 def guided(target: Target, count: int, seed: int) -> int:

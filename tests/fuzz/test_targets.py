@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from time import sleep
 
 import pytest
 
 from tests.fuzz import running
+from tests.fuzz.__main__ import main
 from tests.fuzz.running import TARGETS, Found, input_of, run_corpus, run_many
 from tests.fuzz.scripts import Piece, read, written
 from tests.fuzz.target import CORPUS, Target
@@ -48,6 +51,19 @@ def test_an_undocumented_error_is_told_with_its_number_and_its_bytes() -> None:
     told, _, data = str(caught.value).partition("\n")
     number = int(told.split("seed ")[1].split(":")[0])
     assert input_of(target, number) == bytes.fromhex(data)
+
+
+def test_all_targets_run_one_after_the_other_until_one_does_not_stand_an_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fuzz", "all", "--inputs", "1"])
+    assert main() == 0
+    assert [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()] == list(TARGETS)
+    first, second, *_ = TARGETS
+    monkeypatch.setitem(TARGETS, second, replace(TARGETS[second], run=lambda data: failing(bytes(200))))
+    with pytest.raises(Found, match=f"{second}, seed 0: KeyError"):
+        main()
+    assert capsys.readouterr().out.startswith(f"{first}: 0 + 1 inputs")
 
 
 def test_an_input_that_hangs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
