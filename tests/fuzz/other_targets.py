@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import struct
 import tempfile
 import warnings
@@ -168,18 +167,6 @@ def _filled(path: Path) -> None:
                 spool.forget([entry])
         for number in range(4):
             spool.put(f"new {number}", 3, b"x" * 200)
-
-
-def spool_of(*bodies: bytes) -> bytes:
-    """The file of a spool that holds these, closed."""
-    with tempfile.TemporaryDirectory(prefix="ospb-", dir=_memory()) as directory:
-        path = Path(directory) / "spool"
-        with Spool(path) as spool:
-            for number, body in enumerate(bodies):
-                spool.put(f"episode-{number}", 3, body)
-        with sqlite3.connect(path) as database:
-            database.execute("PRAGMA journal_mode=DELETE")
-        return path.read_bytes()
 
 
 TARGETS = (

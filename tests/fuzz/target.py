@@ -10,6 +10,8 @@ from pathlib import Path
 from tests.fuzz.mutating import Mutate, bend
 
 CORPUS = Path(__file__).parent / "corpus"
+"""A directory a target: files as they are, or `.hex` with an input a line. In `recorded.hex` is the shortest input of
+each shape that recordings of real peers and the examples of tests have, in `found.hex` what fuzzing found."""
 
 
 @dataclass(frozen=True)
