@@ -5,7 +5,6 @@ Where a clock counts steps, episodes that were given up are looked back at with 
 
 from __future__ import annotations
 
-from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,11 +15,11 @@ from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import ValueContent
 from ospbridge.osp.profile import NERD, Profile
 from ospbridge.simulator.synthetic import SyntheticWorld
-from tests.osp.pair import Client, Datagram, Pair
-from tests.osp.playing import BOTH, LOST, PROMPT, Player
+from tests.osp.pair import Client, Pair
+from tests.osp.playing import BOTH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
 
 class Odd(Pair):
@@ -104,54 +103,12 @@ def test_a_clock_that_advances_unevenly_is_done_without(profile: Profile) -> Non
 
 
 @BOTH
-def test_a_clock_on_the_wall_is_done_without_before_it_speaks_of_a_step(profile: Profile) -> None:
-    """Where something was late or lost it would be believed: that the reset ran, and that the steps did not."""
-    ticks = count(1)
-    pair = Odd(profile, lambda *_: repr(next(ticks) * 0.003))
-    machine = pair.player.conversation.machine
-    machine.anomaly("as a server is spoken to that counts its lists from 1")
-    assert [pair.play(7) for _ in range(3)] == [""] * 3
-    assert not machine.clock.available
-    assert [n for n in pair.notices() if "cannot tell their number" in n]
-    assert [entry["kind"] for entry in pair.ledger] == (["reset"] + ["step"] * 7) * 3
-
-
-@BOTH
-def test_a_clock_that_runs_until_the_first_reset_counts_steps_behind_it(profile: Profile) -> None:
-    ticks = count(1)
-    pair = Odd(profile, lambda time, _: repr(time if pair.ledger else next(ticks) * 0.003))
-    assert pair.play(7) == ""
-    machine = pair.player.conversation.machine
-    assert machine.clock.count == 7
-    assert not machine.disturbed
-
-
-@BOTH
 def test_a_clock_that_a_reset_does_not_zero_counts_steps_all_the_same(profile: Profile) -> None:
     pair = Odd(profile, lambda _, steps: repr(steps * 0.01))
     for steps in (3, 5, 0, 4):
         assert pair.play(steps) == ""
     assert pair.player.conversation.machine.clock.outlasts_resets
     assert [entry["kind"] for entry in pair.ledger].count("reset") == 4
-
-
-@BOTH
-def test_a_repository_that_answers_nothing_is_not_asked_again_within_steps(profile: Profile) -> None:
-    asked: list[int] = []
-
-    def deaf(datagram: Datagram) -> Iterable[float]:
-        if datagram.to_server and datagram.data[0] == Code.GET_VALUE_IDS:
-            asked.append(datagram.number)
-            return LOST
-        return PROMPT
-
-    player = Player(profile, fault=deaf)
-    player.begin(1)
-    until_then = len(asked)
-    assert until_then
-    assert max(player.steps(4)) < 1.0
-    player.reset(8)
-    assert len(asked) == until_then
 
 
 # --- what a clock reads, and what that says ------------------------------------------------------------------------
@@ -164,16 +121,6 @@ def test_what_a_clock_prints_tells_how_far_it_is_rounded() -> None:
     ]
     assert read == [(0.05, 0.0), (1.0, 0.01), (1.25, 0.01), (1.2345, 0.0), (1.2, 0.01), (0.01, 0.0)]
     assert np.isnan([clock.read("1,234.5"), clock.read("soon")]).all()
-
-
-def test_a_first_step_of_a_rounded_clock_may_be_rounded_up_and_does_not_tell_one_from_two() -> None:
-    clock = StepClock()
-    clock.start(clock.read("0.00"))
-    clock.size = 0.005
-    clock.forget()
-    clock.start(clock.read("0.00"))
-    assert clock.judge(clock.read("0.01")) is Moved.ONCE
-    assert not clock.as_usual(clock.read("0.01"))
 
 
 def test_the_clock_compares_by_difference_because_a_first_step_zeroes_it() -> None:
@@ -215,29 +162,3 @@ def test_one_whose_steps_are_fewer_than_the_clock_shows_is_in_doubt_until_the_re
     pair.shows = lambda time, _: f"{time:g}"
     pair.begin(0, 3)
     assert pair.doubt() == ""
-
-
-def test_one_that_an_audit_has_ended_is_not_looked_at_again() -> None:
-    pair = abandoned(NERD, steps=3)
-    assert pair.player.do(pair.player.conversation.audit()) == ""
-    pair.shows = lambda time, _: f"{time + pair.time_step:g}"
-    assert pair.doubt() == ""
-    pair.go_on(1)
-    assert pair.doubt() == "4 steps were given, the clock shows 5"
-
-
-@pytest.mark.parametrize("since, disturbed", [(0, False), (2, False), (3, True)])
-def test_a_world_that_was_reset_since_says_nothing_against_it_unless_datagrams_were_disturbed(
-    since: int, *, disturbed: bool
-) -> None:
-    pair = abandoned(NERD, steps=5)
-    if disturbed:
-        pair.player.conversation.machine.anomaly("a completion came twice")
-    pair.shows = lambda *_: f"{since * pair.time_step:g}"
-    assert pair.doubt() == ("5 steps were given, the clock shows 3" if disturbed else "")
-
-
-def test_what_its_last_step_left_in_doubt_is_told() -> None:
-    pair = abandoned(NERD, steps=5)
-    pair.player.conversation.machine.suspect = "a completion came that belongs to no step of this session"
-    assert pair.doubt() == pair.player.conversation.machine.suspect

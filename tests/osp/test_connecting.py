@@ -78,6 +78,11 @@ def test_a_silent_address_is_told_with_what_was_sent_and_seen() -> None:
     assert "45454" in caught.value.hint
 
 
+def until_adopted(machine: ConnectMachine) -> None:
+    while not machine.finished:
+        machine.handle_timer(machine.deadline)
+
+
 def pauses(machine: ConnectMachine) -> list[tuple[float, float]]:
     """When INIT, which nobody answers, is paused, and until when; what is done meanwhile takes no time."""
     told = []
@@ -153,30 +158,6 @@ def test_a_server_that_misreads_one_form_of_init_and_knows_the_other_is_joined(r
     assert machine.outgoing[-1] == (End().encode(), Endpoint(MAIN.host, 50000))
 
 
-@pytest.mark.parametrize(
-    "told, answer",
-    [
-        (Code.RESET_SIMULATION_COMPLETED, Code.RESET_SIMULATION_COMPLETED_ACK),
-        (Code.RESET_SIMULATION_COMPLETED_ACK, Code.RESET_SIMULATION_COMPLETED),
-    ],
-)
-@pytest.mark.parametrize("greeted", [True, False], ids=["behind the greeting", "before it"])
-def test_a_reset_of_others_is_confirmed_while_a_second_answer_is_awaited(
-    told: Code, answer: Code, greeted: bool
-) -> None:
-    machine = ConnectMachine(MAIN, None, now=0.0)
-    machine.outgoing.clear()
-    handler = Endpoint(MAIN.host, 50000)
-    greeting, notice = InitAck(form=InitForm.INTS).encode(), bytes((told,))
-    for data in (greeting, notice) if greeted else (notice, greeting):
-        machine.receive(data, handler, 0.05)
-    assert machine.adopted is None
-    assert machine.outgoing == [(bytes((answer,)), handler)]
-    machine.handle_timer(machine.deadline)
-    assert machine.adopted == handler
-    assert machine.surplus == []
-
-
 def test_one_socket_that_answers_both_forms_of_init_is_not_sent_away() -> None:
     machine = ConnectMachine(MAIN, None, now=0.0)
     machine.outgoing.clear()
@@ -188,24 +169,25 @@ def test_one_socket_that_answers_both_forms_of_init_is_not_sent_away() -> None:
     assert machine.outgoing == []
 
 
-def test_the_second_answer_of_a_slow_server_is_waited_for_and_its_handler_sent_away() -> None:
-    machine = ConnectMachine(MAIN, NERD, now=0.0)
-    again = machine.deadline
-    machine.handle_timer(again)
-    slow = again + 0.15
-    machine.receive(InitAck(form=InitForm.BYTES).encode(), Endpoint(MAIN.host, 50000), slow)
-    assert machine.adopted is None
-    machine.outgoing.clear()
-    machine.receive(InitAck(form=InitForm.BYTES).encode(), Endpoint(MAIN.host, 50001), again + slow)
-    assert machine.outgoing == [(End().encode(end=NERD.end_marker), Endpoint(MAIN.host, 50001))]
-    machine.handle_timer(machine.deadline)
-    assert machine.adopted == Endpoint(MAIN.host, 50000)
+def test_an_answer_from_another_host_is_not_adopted_but_told_of() -> None:
+    machine = ConnectMachine(MAIN, NERD, limits=Limits(connect=3.0), now=0.0)
+    machine.handle_timer(0.0)
+    for _ in range(20):
+        machine.receive(InitAck(form=InitForm.BYTES).encode(), Endpoint("10.9.9.9", 50000), 0.05)
+    with pytest.raises(SimulatorSilent) as caught:
+        until_adopted(machine)
+    assert "if 10.9.9.9 is an address of the simulator's host, write that one" in caught.value.hint
+    machine.turn_back()
+    assert machine.outgoing == []
 
 
-def test_an_answer_from_another_host_is_not_adopted() -> None:
-    machine = ConnectMachine(MAIN, NERD, now=0.0)
-    machine.receive(InitAck(form=InitForm.BYTES).encode(), Endpoint("10.9.9.9", 50000), 0.05)
-    assert machine.adopted is None
+def test_a_refusal_counts_when_the_other_form_of_init_has_no_answer_either() -> None:
+    machine = ConnectMachine(MAIN, None, now=0.0)
+    for _ in range(2):
+        machine.receive(InitAck(1, 2, InitForm.BYTES).encode(), Endpoint(MAIN.host, 50000), 0.05)
+    with pytest.raises(VersionRefused):
+        until_adopted(machine)
+    assert machine.owed == 0
 
 
 HANDLER = Endpoint(MAIN.host, 50_000)
@@ -215,6 +197,8 @@ def test_a_closed_main_port_is_no_simulator() -> None:
     machine = ConnectMachine(MAIN, NERD, now=0.0)
     with pytest.raises(SimulatorNotFound, match=r"nothing listens at .*45454"):
         machine.handle_refused()
+    with pytest.raises(SimulatorNotFound, match="cannot be reached: no route"):
+        machine.handle_unreachable("no route")
 
 
 @pytest.mark.parametrize("first", InitForm)
@@ -311,5 +295,6 @@ def test_inits_that_were_sent_again_are_owed_an_answer(profile: Profile | None) 
 def test_an_unknown_profile_is_refused_with_the_names_there_are() -> None:
     with pytest.raises(ConfigurationError, match="unknown profile 'orcs'") as caught:
         profile_named("orcs")
+    assert profile_named("auto") is None
     assert caught.value.hint == "use one of auto, document, nerd"
     assert caught.value.exit_code == 78

@@ -6,57 +6,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from ospbridge.errors import StepUncertain
 from ospbridge.osp.codes import Code
-from ospbridge.osp.number_text import Printing
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
-from ospbridge.osp.step.echo import InputSeen
 from ospbridge.osp.world import Variable
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Client, Datagram, Pair
-from tests.osp.stage import BOTH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-def seen(*, low: float = -1.0, high: float = 1.0, printed: str = "0.100000001490116") -> InputSeen:
-    printing = Printing()
-    printing.learn(printed)
-    return InputSeen(low, high, printing)
-
-
 # --- the scale of one input ---------------------------------------------------------------------------------------
-
-
-def contradicts(motor: InputSeen, given: float, read: float) -> bool:
-    return motor.contradiction(given, read) is not None
-
-
-def test_a_scale_contradicts_once_a_third_step_has_confirmed_it() -> None:
-    motor = seen()
-    assert [contradicts(motor, at, 120 * at) for at in (0.0, 0.5, -0.25)] == [False] * 3
-    assert contradicts(motor, 0.75, 60.0)
-    assert not contradicts(motor, 0.75, 90.0)
-
-
-@given(
-    scale=st.floats(-1e4, 1e4).filter(lambda x: abs(x) > 1e-3),
-    shift=st.floats(-1e3, 1e3),
-    numbers=st.lists(st.floats(-1, 1, width=32), min_size=3, max_size=20),
-)
-@example(53.0, 0.0, [0.0, 0.001953125, 0.0, 1.0])
-@example(53.0, 999.0, [0.0, 0.001953125, 0.0, 1.0, 0.5, -1.0])
-@example(1e4, 1e3, [0.0, 1e-6, 0.0, 1.0, 0.5, 0.25])
-def test_an_honest_server_of_any_scale_is_never_contradicted(
-    scale: float, shift: float, numbers: list[float]
-) -> None:
-    motor = seen()
-    for number in numbers:
-        assert not contradicts(motor, number, float(f"{number * scale + shift:.8g}"))
 
 
 # --- on the wire --------------------------------------------------------------------------------------------------
@@ -127,23 +89,3 @@ def test_a_late_request_that_takes_the_place_of_a_later_one_is_told(profile: Pro
     used = [entry["agents"]["agent"]["inputs"][0] for entry in network.pair.ledger[-2:]]
     np.testing.assert_allclose(used, [0.6, 0.5], rtol=1e-6)
     assert network.client.do(network.talk.audit()), "the episode is not to be trusted"
-
-
-@BOTH
-def test_an_honest_server_of_a_scale_of_its_own_loses_no_episode(profile: Profile) -> None:
-    network = Network(profile, scale=120.0)
-    network.step(0.1, 0.1)
-    network.disturb()
-    for number in (0.2, -0.3, 0.4, 0.5, -0.6):
-        network.step(number, -number)
-    assert not network.client.do(network.talk.audit())
-
-
-@BOTH
-def test_a_network_on_which_nothing_happened_is_not_asked(profile: Profile) -> None:
-    network = Network(profile)
-    network.step(0.0, 0.1)
-    asked = network.asked
-    for number in (0.2, 0.3, 0.4):
-        network.step(number, number)
-    assert network.asked - asked <= 1, "the first steps after a reset tell how long a step takes"

@@ -17,19 +17,14 @@ from ospbridge.errors import (
 )
 from ospbridge.interface import ValueEntry
 from ospbridge.osp.client import asking, roster
-from ospbridge.osp.client.clock import SIMULATION_TIME
 from ospbridge.osp.client.listing import find_value, list_values
 from ospbridge.osp.client.machine import ClientMachine
 from ospbridge.osp.client.notices import KEPT, Notices, told_by
-from ospbridge.osp.client.timekeeping import start_clock
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import (
     AgentOverview,
-    AgentOverviewNext,
     EndAck,
     GetValueIds,
-    NextSimulationStepAck,
-    RegisterForValueAck,
     StepCompleted,
     ValueContent,
     ValueIds,
@@ -95,15 +90,23 @@ def test_a_text_that_no_datagram_holds_is_refused_at_once_and_the_session_goes_o
     assert machine.result() == "1"
 
 
-def test_a_flood_of_the_steps_own_acknowledgements_does_not_stop_the_time() -> None:
-    machine, vote = on_stage(NERD)
-    machine.begin(barrier.step(machine, [vote]), 0.0)
-    give(machine, NextSimulationStepAck(1))
-    codes: list[Code] = []
-    for number in range(2000):
-        machine.receive(NextSimulationStepAck(1).encode(), 1.0 + number / 1000)
-        codes += sent(machine)
-    assert Code.GET_VALUE in codes, "the clock was looked at"
+@pytest.mark.parametrize(
+    "begun",
+    [
+        lambda m: asking.observe(m, {3: "/a"}),
+        lambda m: asking.unobserve(m, (3,)),
+        lambda m: barrier.reset(m, 1),
+    ],
+    ids=["observe", "unobserve", "reset without an agent"],
+)
+def test_what_a_server_or_session_cannot_do_is_refused_before_anything_is_sent(
+    begun: Callable[[ClientMachine], Exchange[Any]],
+) -> None:
+    machine = ClientMachine(NERD)
+    machine.begin(begun(machine), 0.0)
+    with pytest.raises(LocalProtocolError):
+        machine.result()
+    assert not machine.outgoing
 
 
 # --- limits --------------------------------------------------------------------------------------------------------
@@ -118,17 +121,6 @@ def test_a_limit_that_is_no_time_is_refused(wrong: Any) -> None:
 # --- questions -----------------------------------------------------------------------------------------------------
 
 
-def test_an_overview_of_which_only_a_part_is_told_is_incomplete() -> None:
-    machine = ClientMachine(NERD, limits=SHORT)
-    machine.begin(roster.overview(machine), 0.0)
-    give(machine, AgentOverview(3), AgentOverviewNext(0, 1, "Agent", 1, "a"))
-    silence(machine)
-    with pytest.raises(IncompleteListing, match="only 1 agent of") as caught:
-        machine.result()
-    # Nobody asks for some of the agents.
-    assert "expression" not in caught.value.hint
-
-
 @pytest.mark.parametrize("count", [-1, 2**31 - 1])
 def test_a_count_that_no_list_can_have_is_an_error_of_the_server(count: int) -> None:
     machine = ClientMachine(NERD, limits=SHORT)
@@ -136,14 +128,6 @@ def test_a_count_that_no_list_can_have_is_an_error_of_the_server(count: int) -> 
     give(machine, AgentOverview(count))
     with pytest.raises(RemoteProtocolError, match=f"a count of {count} pieces"):
         machine.result()
-
-
-def test_only_the_ids_that_were_confirmed_are_observed() -> None:
-    machine, _ = on_stage(DOCUMENT)
-    machine.begin(asking.observe(machine, {3: "/a", 4: "/b"}), 0.0)
-    give(machine, RegisterForValueAck((0, 4)))
-    assert machine.result() == (4,)
-    assert machine.observed == {4: "/b"}
 
 
 def test_a_restart_of_the_communication_whose_answer_was_lost_is_told_by_the_handlers_being_gone() -> None:
@@ -222,23 +206,6 @@ def test_what_is_read_back_is_the_number(text: str) -> None:
     give(machine, ValueContent(9, text))
     np.testing.assert_array_equal(machine.result().outputs, [-0.25])
     assert not machine.result().outputs.flags.writeable
-
-
-@pytest.mark.parametrize("text", ["", "soon", "nan"])
-def test_a_clock_that_is_no_number_is_not_started(text: str) -> None:
-    machine, _ = on_stage(NERD)
-    machine.clock.forget()
-    machine.begin(start_clock(machine), 0.0)
-    give(machine, ValueContent(5, text))
-    while not machine.finished:
-        if decode_request(bytes(machine.outgoing[-1])).CODE == Code.GET_VALUE_IDS:
-            # Nothing at all may be what is said of an id that is not known any more.
-            assert not text
-            give(machine, ValueIds(1), ValueInfo(0, 5, "Double", SIMULATION_TIME))
-        else:
-            give(machine, ValueContent(5, text))
-    assert machine.clock.base is None
-    assert machine.guarded
 
 
 def test_a_reset_by_others_outlasts_a_flood_of_anomalies() -> None:

@@ -11,12 +11,12 @@ from ospbridge.interface import AgentInterface, InterfaceValue
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import NextSimulationStepAck, StepCompleted
 from ospbridge.osp.profile import NERD, Profile
+from ospbridge.osp.step import barrier
 from ospbridge.osp.step.straight import StraightWay
 from ospbridge.osp.step.votes import Vote
 from ospbridge.osp.timing import Limits
-from ospbridge.simulator.synthetic import SyntheticWorld, expected
-from tests.osp.pair import Pair
-from tests.osp.playing import BOTH, DONE, PROMPT, Player
+from tests.osp.playing import BOTH, DONE, Player
+from tests.osp.stage import on_stage
 
 
 def way_of(agents: int = 1, *, pipelining: bool = False) -> tuple[StraightWay, list[bytes | bytearray]]:
@@ -95,45 +95,38 @@ def test_where_it_stands_is_what_has_come(came: int, pipelining: bool) -> None:
     assert sorted(way.completions) == list(range(1, came - 2))
 
 
-@BOTH
-@pytest.mark.parametrize("agents", [1, 3])
-def test_steps_in_calm_weather_are_straight_and_what_they_bring_is_the_callers_own(
-    profile: Profile, agents: int
-) -> None:
-    names = [f"agent{at}" for at in range(agents)]
-    pair = Pair(SyntheticWorld(2, 3, 1, names=names), profile)
-    client = pair.client(profile).connect()
-    client.do(client.conversation.register(names))
-    client.do(client.conversation.reset(7))
-    machine = client.conversation.machine
-    kept = []
-    for number in range(5):
-        inputs = {name: np.array([number / 64, at / 64], np.float32) for at, name in enumerate(names)}
-        client.begin(client.conversation.step(inputs))
-        # The very first step measures how much time one takes.
-        assert (machine.straight is not None) is (number > 0)
-        while not client.finished:
-            pair.advance(until=pair.now + 10)
-        outcome = client.outcome()
-        for name in names:
-            values = np.concatenate([outcome[name].outputs, outcome[name].infos])
-            np.testing.assert_array_equal(values, expected(inputs[name], number + 1, 4, seed=7))
-            outcome[name].outputs += 1.0
-            kept.append((outcome[name].outputs, outcome[name].outputs.copy()))
-    for array, as_it_was in kept:
-        np.testing.assert_array_equal(array, as_it_was)
-    assert not client.conversation.take_notices()
-
-
-@BOTH
-def test_a_completion_of_a_straight_step_is_known_again_when_it_comes_twice(profile: Profile) -> None:
-    player = Player(profile)
-    player.begin(2)
-    player.once(DONE, 1, behind=0.01)
-    player.step()
-    player.pair.settle(0.1)
-    assert player.told(1) == ""
-    assert "late or twice" in player.talk.take_notices()[0].text
+@pytest.mark.parametrize("agents", [1, 2])
+def test_a_link_walks_a_step_by_itself(agents: int) -> None:
+    """And brings arrays that are the caller's own, whether they were prepared or not."""
+    machine, _ = on_stage(NERD)
+    votes = way_of(agents)[0].votes
+    for prepared in (True, False) if agents == 1 else (True,):
+        way = machine.set_out(votes, 1.0)
+        assert way is not None
+        way.came = []
+        if prepared:
+            way.prepare()
+        assert all(way.comes(ack(at)) for at in range(1, agents + 1))
+        assert way.completing
+        assert all(way.comes(completion(at)) for at in range(1, agents + 1))
+        machine.arrived(way)
+        found = way.outcomes()
+        assert [of.outputs.tolist() for of in found.values()] == [[at, at + 1] for at in range(1, agents + 1)]
+        assert all(of.outputs.flags.writeable for of in found.values())
+        assert not machine.vote_outstanding
+    if agents == 1:
+        for _ in range(2):
+            assert way.outcome().infos.tolist() == [3.0]
+            way.prepare()
+    machine.begin(barrier.step(machine, votes), 2.0)
+    assert machine.straight is not None
+    for data in [*map(ack, range(1, agents + 1)), *map(completion, range(1, agents + 1))]:
+        assert machine.straight.comes(data)
+    machine.walked(2.1)
+    assert machine.finished
+    assert machine.clock.count == (3 if agents == 1 else 2)
+    machine.guarded = True
+    assert machine.set_out(votes, 3.0) is None
 
 
 @BOTH
@@ -161,21 +154,6 @@ def test_a_step_takes_one_round_trip(profile: Profile, one_way: float) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("agents", [3, 8])
-def test_votes_and_completions_that_go_one_by_one_over_a_slow_line_meet_no_silence(
-    profile: Profile, agents: int
-) -> None:
-    """Each takes its round trip; all of them together take longer than any silence may last."""
-    player = Player(profile, agents)
-    player.pair.fault = lambda _: (0.03,)
-    for guarded in (False, True):
-        player.reset()
-        player.machine.guarded = guarded
-        assert player.told(3) == ""
-    assert not player.machine.disturbed
-
-
-@BOTH
 @pytest.mark.parametrize("agents", [1, 3])
 def test_a_way_whose_round_trips_look_like_silence_costs_time_and_no_step(
     profile: Profile, agents: int
@@ -192,11 +170,3 @@ def test_a_way_whose_round_trips_look_like_silence_costs_time_and_no_step(
     if agents > 1:
         # By then answers have told how far it is, and nothing was late for a while.
         assert took[-1] < 2 * way * (4 + agents)
-
-
-@BOTH
-def test_a_server_nearby_is_not_waited_for_any_longer_than_the_shortest_silence(profile: Profile) -> None:
-    """An INIT that was sent twice does not tell which one was answered: the next question tells."""
-    lost = 1 if profile is NERD else 2
-    player = Player(profile, fault=lambda datagram: () if datagram.number < lost else PROMPT)
-    assert player.machine.patience == profile.patience

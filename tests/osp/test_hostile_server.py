@@ -14,16 +14,12 @@ from ospbridge.errors import (
     BarrierStuck,
     OspBridgeError,
     OutputsIncomplete,
-    QueryTimeout,
     RemoteProtocolError,
-    SessionLost,
-    StepUncertain,
 )
 from ospbridge.osp.client import asking, roster
 from ospbridge.osp.client.clock import SIMULATION_TIME
 from ospbridge.osp.client.listing import find_value
 from ospbridge.osp.client.machine import OVERDUE_AT_MOST, ClientMachine
-from ospbridge.osp.client.unasked import RESET_COMPLETED
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import (
     AgentInfo,
@@ -38,7 +34,7 @@ from ospbridge.osp.messages import (
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.step import barrier
 from ospbridge.osp.step.votes import Vote
-from ospbridge.simulator.synthetic import SyntheticWorld, expected
+from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Datagram, Pair
 from tests.osp.stage import BOTH, SHORT, brought, give, joined, next_timer, on_stage
 
@@ -213,40 +209,6 @@ def test_a_completion_of_another_size_than_announced_never_reaches_the_user(outp
 # --- interrupted in each phase ------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(12)
-@BOTH
-@pytest.mark.parametrize("agents", [1, 2])
-@pytest.mark.parametrize("takes", [0.0, 0.2])
-@pytest.mark.parametrize("after", range(16))
-def test_a_reset_interrupted_in_any_phase_is_followed_by_one_of_its_own_seed(
-    profile: Profile, after: int, takes: float, agents: int
-) -> None:
-    """Also where the world, which answers meanwhile, is still at the first one."""
-    pair = Pair(SyntheticWorld(1, 1, agents=agents), profile)
-    names = ["agent"] if agents == 1 else ["agent1", "agent2"]
-    client = joined(pair, *names, limits=SHORT)
-    talk = client.conversation
-    inputs = np.array([0.5], np.float32)
-    client.do(talk.reset(3))
-    client.do(talk.step(dict.fromkeys(names, inputs)))
-
-    def late(datagram: Datagram) -> Iterable[float]:
-        completes = not datagram.to_server and datagram.data[0] in RESET_COMPLETED
-        return (takes if completes else 0.0,)
-
-    pair.fault = late
-    client.begin(talk.reset(1))
-    for _ in range(after):
-        if not client.finished:
-            pair.advance(until=pair.now + 10)
-    talk.machine.interrupt(RuntimeError("cancelled"))
-    client.do(talk.reset(7))
-    for number in range(3):
-        outcome = client.do(talk.step(dict.fromkeys(names, inputs)))
-        np.testing.assert_array_equal(outcome[names[0]].outputs, expected(inputs, number + 1, 1, seed=7))
-    assert not client.do(talk.audit())
-
-
 @BOTH
 def test_a_reset_that_was_given_up_is_not_voted_for_twice_when_tried_again(profile: Profile) -> None:
     pair = Pair(SyntheticWorld(1, 1, names=["mine", "theirs"]), profile)
@@ -261,18 +223,3 @@ def test_a_reset_that_was_given_up_is_not_voted_for_twice_when_tried_again(profi
 
 
 # --- the end of a session -----------------------------------------------------------------------------------
-
-
-def test_a_server_that_falls_silent_in_each_phase_of_a_step_is_told_within_the_limits() -> None:
-    for silent_after in range(12):
-        pair = Pair(SyntheticWorld(1, 1, agents=2), NERD)
-        client = joined(pair, "agent1", "agent2", limits=SHORT)
-        talk = client.conversation
-        client.do(talk.reset(1))
-        client.do(talk.step({"agent1": [0.1], "agent2": [0.2]}))
-        first = pair.count + silent_after
-        pair.fault = lambda d, n=first: (0.0,) if d.number < n else ()  # type: ignore[misc]
-        started = pair.now
-        with suppress(SessionLost, StepUncertain, BarrierStuck, QueryTimeout, OutputsIncomplete):
-            client.do(talk.step({"agent1": [0.3], "agent2": [0.4]}))
-        assert pair.now - started < SHORT.step + 2 * SHORT.listing + SHORT.query

@@ -75,13 +75,6 @@ def _frozen(numbers: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_inputs_of_every_kind_arrive_as_they_are(kind: Callable[[list[float]], Any]) -> None:
-    mine = vote()
-    mine.fill(kind([1.0, -2.0, 3.0]))
-    assert mine.inputs.tolist() == [1.0, -2.0, 3.0]
-
-
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_no_kind_of_inputs_brings_another_count_or_what_is_no_number(
     kind: Callable[[list[float]], Any],
 ) -> None:
@@ -95,21 +88,6 @@ def test_no_kind_of_inputs_brings_another_count_or_what_is_no_number(
         if kind is not KINDS["whole numbers of as many bytes"]:
             with pytest.raises(LocalProtocolError, match=r"input 1 \(/1\) of agent 'robot' is -?(nan|inf)"):
                 mine.fill(kind([0.0, what, 0.0]))
-
-
-@pytest.mark.parametrize("wrong", [b"", bytes(8), bytes(11), bytes(16), b"\x00\x00\xc0\x7f"])
-def test_bytes_of_another_length_are_refused_and_change_nothing(wrong: bytes) -> None:
-    mine = vote()
-    before = bytes(mine.datagram)
-    with pytest.raises(LocalProtocolError, match="has 3 inputs"):
-        mine.fill(wrong)
-    assert bytes(mine.datagram) == before
-
-
-@pytest.mark.parametrize("shape", [(3, 1), (1, 3), (3, 3), ()])
-def test_inputs_in_another_shape_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(LocalProtocolError, match="has 3 inputs, got"):
-        vote().fill(np.ones(shape, np.float32))
 
 
 HOLDS: Final = 250

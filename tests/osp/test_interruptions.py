@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ospbridge.errors import StepUncertain
-from ospbridge.osp.client import resetting
-from ospbridge.osp.client.notices import WorldReset
-from ospbridge.osp.codes import Code
 from ospbridge.osp.profile import NERD, Profile
 from tests.osp.pair import no_fault
 from tests.osp.playing import BOTH, LOST, PROMPT, SEEN, VOTE, Player
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
 
 def interrupted(player: Player, exchange: Any, datagrams: int) -> bool:
@@ -85,56 +81,12 @@ def test_the_next_reset_takes_no_longer_wherever_one_was_interrupted(
 
 
 @BOTH
-def test_the_next_reset_awaits_no_completion_that_had_just_come(
-    profile: Profile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupt(*_: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    player = Player(profile)
-    player.begin(1)
-    with monkeypatch.context() as patch:
-        patch.setattr(resetting, "_began_anew", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            player.reset()
-    player.machine.interrupt(KeyboardInterrupt())
-    assert player.reset(9) < 2.0 * profile.patience
-    assert player.told(1) == ""
-
-
-@BOTH
 def test_behind_an_interrupted_reset_there_is_no_step_without_another(profile: Profile) -> None:
     player, _ = given_up(profile, 6 if profile is NERD else 3)
     player.pair.settle()
     with pytest.raises(StepUncertain) as told:
         player.step()
     assert told.value.interrupted
-
-
-FATES = {"lost": (), "late": (0.4,), "twice": (0.0, 0.4), "again": (0.0, 1.5)}
-
-
-@pytest.mark.sampled(2)
-@BOTH
-@pytest.mark.parametrize("agents", [1, 2])
-@pytest.mark.parametrize("what", FATES.values(), ids=FATES)
-def test_whatever_happens_to_one_datagram_episodes_behind_it_are_as_they_should_be_or_in_doubt(
-    profile: Profile, agents: int, what: Iterable[float]
-) -> None:
-    for number in count():
-        # As a rule interrupted with its votes under way, or counted.
-        player, _ = given_up(profile, 4 + number % 6, agents=agents)
-        at = player.pair.count + number
-        player.pair.fault = lambda datagram, at=at: what if datagram.number == at else PROMPT  # type: ignore[misc]
-        with suppress(StepUncertain):
-            player.reset(9)
-            player.steps(4)
-            told = player.audit()
-            if not told and not any(isinstance(each, WorldReset) for each in player.talk.take_notices()):
-                player.verify()
-        if player.pair.count <= at:
-            break
-    assert number > 20
 
 
 # --- variables that are set, and agents that are taken, in mid-episode ---------------------------------------------
@@ -175,19 +127,3 @@ def test_a_step_too_many_before_it_is_told(profile: Profile, act: Callable[[Play
     player.client.do(player.talk.reset(8))
     player.client.do(player.talk.step({name: [0.25] for name in player.talk.votes}))
     assert player.audit() == ""
-
-
-@BOTH
-def test_an_episode_without_fault_goes_on_and_behind_its_audit_nothing_more_is_asked(
-    profile: Profile,
-) -> None:
-    player = Player(profile)
-    player.begin(3)
-    for _ in range(3):
-        set_a_variable(player)
-        player.steps(2)
-    assert player.audit() == ""
-    assert not player.machine.disturbed
-    asked = player.sent(Code.GET_VALUE)
-    set_a_variable(player)
-    assert player.sent(Code.GET_VALUE) == asked

@@ -6,9 +6,8 @@ Nothing is believed for them, and no episode ends because of them alone.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
 import pytest
 
 from ospbridge.errors import StepUncertain
@@ -78,40 +77,6 @@ def test_a_late_answer_of_the_clock_ends_no_episode(
 
 
 @BOTH
-@SHOWN
-@pytest.mark.parametrize("disturbed", [True, False], ids=["disturbed", "undisturbed"])
-def test_nor_does_one_that_comes_when_the_episode_is_over(
-    profile: Profile, shown: tuple[str, ...], disturbed: bool
-) -> None:
-    player = Player(profile)
-    player.begin(3)
-    player.machine.disturbed = disturbed
-    clock = clock_of(player, *shown)
-    assert player.audit() == ""
-    assert not clock.old
-    assert player.machine.clock.available
-
-
-@BOTH
-@pytest.mark.parametrize("steps, shown", [(3, ("0.01",)), (0, ("0.03",))])
-def test_where_the_clock_answers_late_no_vote_is_given_twice(
-    profile: Profile, steps: int, shown: tuple[str, ...]
-) -> None:
-    """Its vote is lost, for all that can be seen; but datagrams of this session come late."""
-    player = Player(profile)
-    player.begin(3)
-    if not steps:
-        player.reset()
-    player.lose([VOTE, 1])
-    clock_of(player, *shown)
-    before = player.sent(VOTE)
-    with pytest.raises(StepUncertain, match="the vote was not acknowledged") as caught:
-        player.step()
-    assert caught.value.by_network
-    assert player.sent(VOTE) == before + 1
-
-
-@BOTH
 @FOUND_OUT
 @pytest.mark.parametrize("shown", [(), ("0", "0.02")], ids=len)
 @pytest.mark.parametrize("back", [False, True], ids=["ran twice", "went back"])
@@ -129,23 +94,6 @@ def test_a_clock_that_really_shows_another_number_of_steps_ends_the_episode(
     with pytest.raises(StepUncertain, match="the clock shows"):
         player.step()
     assert clock.asked <= 4
-
-
-@BOTH
-@FOUND_OUT
-@pytest.mark.parametrize("shown", [("0.03",), ("0.03", "0.03"), ("0.02", "0.03"), ("0", "0.03")], ids=str)
-def test_an_answer_of_before_the_reset_does_not_tell_how_long_a_step_takes(
-    profile: Profile, shown: tuple[str, ...], lost: bool
-) -> None:
-    player = Player(profile)
-    player.begin(3)
-    player.reset()
-    in_doubt(player, lost=lost)
-    player.machine.disturbed = True
-    clock = clock_of(player, *shown)
-    assert player.told(3) == ""
-    assert not clock.old
-    assert player.machine.clock.size == pytest.approx(0.01)
 
 
 VALUE: Final = "/Sim/agent0/motor/0"
@@ -195,38 +143,6 @@ def test_a_vote_that_is_lost_where_datagrams_come_late_is_not_awaited_for_as_lon
 # --- simulators whose clock advances when a step begins, and everything else only when it ends ---------------------
 
 
-def ahead(
-    profile: Profile, *takes: float, agents: int = 1, then: float = 0.0, behind: float = 0.0, draw: int = 0
-) -> Player:
-    """Its steps take so long behind the clock, one after the other; ``behind``: until the completion is sent."""
-    player = Player(profile, agents, limits=Limits(), draw=draw)
-    thinks(player, lambda step: takes[step] if step < len(takes) else then, clock_first=True)
-    if behind:
-        player.pair.fault = lambda datagram: (behind,) if datagram.data[0] == DONE else PROMPT
-    return player
-
-
-@BOTH
-@pytest.mark.parametrize("agents", [1, 3])
-@pytest.mark.parametrize("takes", [0.3, 1.9])
-def test_a_step_that_takes_its_time_behind_the_clock_brings_its_own_outputs(
-    profile: Profile, agents: int, takes: float
-) -> None:
-    player = ahead(profile, agents=agents, then=takes)
-    assert player.episode(12) == ""
-    # Of several agents the first look comes later.
-    if agents == 1 or takes > 0.5:
-        assert player.machine.lateness.behind == pytest.approx(takes, abs=0.1)
-    assert player.episode(12, seed=2) == ""
-
-
-@BOTH
-@pytest.mark.parametrize("usual, slow", [(0.0, 0.5), (0.1, 1.5)])
-def test_so_does_one_that_takes_longer_than_those_before(profile: Profile, usual: float, slow: float) -> None:
-    player = ahead(profile, *[usual] * 5, slow, *[usual] * 9, slow, then=usual)
-    assert player.episode(20) == ""
-
-
 @pytest.mark.sampled(8)
 @BOTH
 @pytest.mark.parametrize("takes", [2.5, 3.0, 5.0])
@@ -236,7 +152,8 @@ def test_one_that_was_taken_for_lost_is_told_by_the_next_which_ends_the_episode(
     profile: Profile, takes: float, idle: float, agents: int, lost: tuple[int, ...]
 ) -> None:
     """Nor does a late completion of one agent show that the step of others is over."""
-    player = ahead(profile, agents=agents, then=takes)
+    player = Player(profile, agents, limits=Limits())
+    thinks(player, lambda _: takes, clock_first=True)
     player.reset()
     player.lose(*([DONE, agent] for agent in lost))
 
@@ -255,59 +172,9 @@ def test_one_that_was_taken_for_lost_is_told_by_the_next_which_ends_the_episode(
         assert player.episode(20, seed=2) == ""
 
 
-@pytest.mark.sampled(10)
-@BOTH
-@pytest.mark.parametrize("takes", [0.0, 0.1, 0.3, 1.2])
-@pytest.mark.parametrize("at", [0, 1, 7])
-@pytest.mark.parametrize("agents", [1, 3])
-def test_completions_that_are_really_lost_are_read_back_there_too(
-    profile: Profile, takes: float, at: int, agents: int
-) -> None:
-    player = ahead(profile, agents=agents, then=takes)
-    player.begin(at)
-    left = player.lose([DONE, 1])
-    assert player.told(20) == ""
-    assert not left
-
-
-@pytest.mark.sampled(20)
-@BOTH
-@pytest.mark.parametrize("milliseconds", np.arange(250.0, 256.0, 0.1).tolist())
-@pytest.mark.parametrize("at", [0, 4])
-def test_values_that_change_while_they_are_read_back_are_read_again(
-    profile: Profile, at: int, milliseconds: float
-) -> None:
-    player = ahead(profile, *[0.0] * at, milliseconds / 1000.0 + 0.27 * (at == 0))
-    player.begin(at)
-    player.lose([DONE, 1])
-    assert player.told(3) == ""
-
-
-@pytest.mark.sampled(8)
-@BOTH
-@pytest.mark.parametrize("takes", [0.0, 0.1, 0.2, 0.24, 0.3, 0.6, 1.2])
-@pytest.mark.parametrize("behind", [0.02, 0.1, 0.3, 0.8])
-@pytest.mark.parametrize("idle", [0.0, 0.1])
-def test_completions_may_come_behind_their_values_too(
-    profile: Profile, takes: float, behind: float, idle: float
-) -> None:
-    for draw in range(3):
-        player = ahead(profile, draw=draw, then=takes, behind=behind)
-        for seed in (1, 2):
-            player.reset(seed)
-            for _ in range(8):
-                player.step()
-                player.pair.settle(idle)
-            assert player.told(0) == ""
-
-
 # --- completions that overtake the acknowledgement of the last vote ------------------------------------------------
 
 BEHIND_ALL: Final = 0.0005
-KINDS: Final = pytest.mark.parametrize(
-    "shown, clock", [(False, True), (True, False), (False, False)], ids=["no values", "no clock", "neither"]
-)
-"""Whether values are shown, and a clock."""
 
 
 @BOTH
@@ -339,40 +206,6 @@ def test_what_overtakes_in_every_step_behind_a_loss_makes_none_wait_for_what_has
     # The step behind a lost first completion cannot be told from it at once.
     assert max(took[2 if lost is COUNTED else 3 :]) < 0.6
     assert player.machine.lateness.behind == 0.0
-    assert player.told(0) == ""
-
-
-@BOTH
-@KINDS
-@pytest.mark.parametrize("at", [0, 3])
-def test_where_it_cannot_that_is_said_at_once_and_laid_to_the_network(
-    profile: Profile, shown: bool, clock: bool, at: int
-) -> None:
-    for late, text in (
-        (BEHIND_ALL, "before the last vote was acknowledged"),
-        (None, "not all votes are ack"),
-    ):
-        player = Player(profile, 3)
-        player.pair.hide(clock=not clock, values=not shown)
-        player.begin(at)
-        player.meets((bytes((COUNTED, 3)), LOST if late is None else (late,)))
-        began = player.pair.now
-        with pytest.raises(StepUncertain, match=text) as caught:
-            player.step()
-        assert player.pair.now - began < 1.0
-        # Where the acknowledgement is lost, the same is no reason to try more often.
-        assert caught.value.by_network is (late is not None)
-        assert ("no clock" in caught.value.message) is not clock
-
-
-@BOTH
-@KINDS
-def test_of_one_agent_alone_it_is_believed(profile: Profile, shown: bool, clock: bool) -> None:
-    player = Player(profile)
-    player.pair.hide(clock=not clock, values=not shown)
-    player.reset()
-    player.meets((bytes((COUNTED, 1)), (BEHIND_ALL,)))
-    assert sum(player.steps(3)) < 0.6
     assert player.told(0) == ""
 
 
@@ -427,25 +260,3 @@ def test_a_server_that_acknowledges_last_is_known_by_it_after_a_few_steps(
         player.step()
         player.once(DONE, 1, behind=0.002)
         assert player.told(6) == ""
-
-
-@pytest.mark.sampled(16)
-@BOTH
-@pytest.mark.parametrize("agents", [2, 3])
-@KINDS
-@pytest.mark.parametrize("at", [0, 4])
-@pytest.mark.parametrize("which", [1, 2])
-def test_a_step_that_ran_by_a_copy_whose_acknowledgement_was_lost_is_told_by_the_next_one(
-    profile: Profile, agents: int, at: int, which: int, *, shown: bool, clock: bool
-) -> None:
-    player = used_to_it(profile, agents, shown=shown, clock=clock)
-    player.steps(at)
-    left: Any = player.meets((bytes((VOTE, which)), (0.0, 0.0)), (bytes((COUNTED, which)), LOST))
-    told = False
-    try:
-        player.steps(5)
-    except StepUncertain:
-        told = True
-    assert not left
-    assert set(player.wrong) <= {len(player.brought) - 1}
-    assert told or not player.wrong

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 import subprocess
 from typing import TYPE_CHECKING, Any
@@ -15,62 +14,23 @@ from hypothesis import strategies as st
 from ospbridge.errors import RemoteProtocolError
 from ospbridge.interface import ValueEntry
 from ospbridge.osp.client.clock import SIMULATION_TIME, TIME_STEP_SIZE
-from ospbridge.osp.client.listing import _Part, find_value, list_values, literal
+from ospbridge.osp.client.listing import _Part, list_values, literal
 from ospbridge.osp.client.machine import ClientMachine
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import Message, ValueIds, ValueInfo
 from ospbridge.osp.patterns import compiled
-from ospbridge.osp.profile import DOCUMENT, Profile
-from ospbridge.osp.step.restore import list_all
+from ospbridge.osp.profile import Profile
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
-from tests.osp.pair import Datagram, Pair
+from tests.osp.pair import Pair
 from tests.osp.stage import BOTH, give, next_timer, on_stage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from ospbridge.osp.client.machine import ClientMachine, Exchange
     from tests.osp.pair import Client
-
-
-ROOM = 80
 """Datagrams of one burst that find room in the receive buffer."""
-
-
-@pytest.mark.sampled(2)
-@BOTH
-@pytest.mark.parametrize("seed", range(6))
-def test_a_busy_simulators_late_answers_are_never_taken_for_those_to_a_later_question(
-    profile: Profile, seed: int
-) -> None:
-    draw = random.Random(f"{profile.name}/{seed}")
-    late = 0.0
-    came = 0
-
-    def fault(datagram: Datagram) -> Iterable[float]:
-        nonlocal late, came
-        if datagram.to_server:
-            if datagram.data[0] == Code.GET_VALUE_IDS:
-                late, came = draw.choice([0.0, 0.0, 0.2, 0.4]), 0
-            return (0.0,)
-        came += 1
-        return (late,) if came <= ROOM else ()
-
-    pair = Pair(SyntheticWorld(1, 1, values=300), profile, fault=fault)
-    client = pair.client(profile, draw=seed).connect()
-    names = [entry.name for entry in client.do(client.conversation.values())]
-    assert len(names) == len(set(names))
-    assert set(names) == every(profile)
-
-
-def every(profile: Profile) -> set[str]:
-    """What a client is told that is asked nothing else."""
-    pair = Pair(SyntheticWorld(1, 1, values=300), profile)
-    client = pair.client(profile).connect()
-    names = {entry.name for entry in client.do(client.conversation.values())}
-    assert len(names) > 300
-    return names
 
 
 @pytest.mark.parametrize("dialect", ["-G", "-E", None], ids=["basic", "extended", "python"])
@@ -82,16 +42,6 @@ def test_a_name_is_found_in_every_dialect_of_regular_expressions(name: str, dial
         else:
             grep = ["grep", dialect, "-q", "-e", literal(name)]
             assert (subprocess.run(grep, input=text, text=True, check=False).returncode == 0) is found
-
-
-def test_a_server_that_does_not_tell_case_apart_is_not_asked_again() -> None:
-    machine = ClientMachine(DOCUMENT)
-    names = ("/sim/gravity", "/Sim/Gravity")
-
-    machine.begin(find_value(machine, "/Sim/Gravity"), 0.0)
-    give(machine, *whole(*names))
-    assert machine.result().id == 2
-    assert machine.retries == 0
 
 
 @BOTH
@@ -163,36 +113,6 @@ def test_a_list_of_fewer_values_than_are_known_is_asked_for_again(
     assert [entry.name for entry in machine.result()] == ALL
     assert machine.disturbed, "it was seen that answers come late"
     assert set(machine.values) == set(ALL)
-
-
-@BOTH
-def test_a_server_of_few_values_is_asked_once_where_nothing_disturbs(profile: Any) -> None:
-    machine, _ = on_stage(profile)
-    assert play(machine, list_all(machine), whole(SIMULATION_TIME)) == (1, 0.0)
-    assert machine.listed
-    assert play(machine, find_value(machine, "/missing"), whole()) == (1, 0.0)
-    assert machine.result() is None
-    assert not machine.disturbed
-
-
-@BOTH
-@pytest.mark.parametrize("often", [1, 2])
-def test_a_late_word_of_nothing_does_not_hide_a_value(profile: Any, often: int) -> None:
-    machine, _ = on_stage(profile)
-    machine.disturbed = True
-    nothing = [ValueIds(0)] * often
-    true = whole("/here")
-    play(machine, find_value(machine, "/here"), [*nothing, *true], true)
-    assert machine.result() == ValueEntry(1, "/here", "Double")
-
-
-@BOTH
-def test_a_list_of_more_than_was_asked_for_is_late_from_a_wider_question(profile: Any) -> None:
-    machine, _ = on_stage(profile)
-    machine.disturbed = True
-    true = whole("/Sim/agent/in", "/Sim/agent/out")
-    play(machine, list_values(machine, "/Sim/.*"), whole(*ALL), true)
-    assert [entry.name for entry in machine.result()] == ["/Sim/agent/in", "/Sim/agent/out"]
 
 
 NAMES = ["agent", "other", "third"]

@@ -66,49 +66,6 @@ def test_a_network_that_is_away_for_seconds_costs_no_episode_of_several_agents(
 
 
 @BOTH
-@pytest.mark.parametrize("hole", [0.3, 1.5])
-def test_a_network_that_was_away_is_no_world_that_takes_as_long(profile: Profile, hole: float) -> None:
-    player = Player(profile)
-    player.begin(3)
-    back = player.pair.now + hole
-    player.pair.fault = lambda _: PROMPT if player.pair.now >= back else LOST
-    assert hole < player.step() < hole + 1.5
-    # This one waits until the vote that was given again can have done no harm.
-    assert player.step() < 0.5
-    assert player.told(0) == ""
-
-
-def test_a_server_that_answers_nothing_before_all_votes_are_in_gets_them() -> None:
-    player = Player(NERD, 4, limits=Limits())
-    player.begin(1)
-    left = [1]
-
-    def fault(datagram: Datagram) -> Iterable[float]:
-        waiting = len(player.pair.server.step_votes) % len(player.names)
-        if datagram.to_server and datagram.data[0] == Code.GET_VALUE and waiting:
-            return LOST
-        return LOST if left and datagram.data.startswith(bytes((COUNTED, 1))) and left.pop() else PROMPT
-
-    player.pair.fault = fault
-    assert player.step() < 10.0
-    assert not left
-    assert player.told(0) == ""
-
-
-@BOTH
-def test_agents_at_rest_wait_for_a_lost_completion_and_once_more_for_the_next(profile: Profile) -> None:
-    """What is read back is what the step before brought: it may have been read too early."""
-    player = Player(profile)
-    player.pair.server.world.step = lambda: None  # type: ignore[method-assign]
-    player.reset()
-    took = player.steps(3)
-    player.lose([DONE, 1])
-    took += player.steps(9)
-    assert 2.0 < max(took[3:5]) < 4.5
-    assert max(took[:3] + took[5:]) < 0.1
-
-
-@BOTH
 def test_where_values_cannot_be_read_back_a_lost_completion_is_awaited_until_the_limit_of_the_step(
     profile: Profile,
 ) -> None:
@@ -146,107 +103,32 @@ def test_reading_back_many_values_over_a_long_way_ends_with_the_time_of_the_step
     assert player.pair.now - began <= limits.step + LAST_WORD + 0.5
 
 
-# --- servers that send a completion again until it is acknowledged: none is acknowledged unseen --------------------
-
-
-class Resending:
-    """Of a server that shows no interface values. ``again``: seconds until a completion is sent again, None: never.
-
-    ``silent``: the server hears nothing but the acknowledgement of that very completion, until it comes.
-    """
-
-    def __init__(
-        self, again: float | None, *, agents: int = 1, clock: bool = True, silent: bool = False
-    ) -> None:
-        self.again = again
-        self.silent = silent
-        self.player = Player(DOCUMENT, agents, limits=Limits())
-        self.player.pair.hide(clock=not clock, values=True)
-        self.open: dict[bytes, bytes] = {}
-        """Completions that nobody has acknowledged, by the bytes of their agent."""
-        self.acknowledged = 0.0
-        """When the latest acknowledgement of one was sent."""
-        self.lost: list[tuple[Code, int]] = []
-        """Which datagrams get lost yet: their code, and the agent's number."""
-        self.player.pair.fault = self._fault
-
-    def _fault(self, datagram: Datagram) -> Iterable[float]:
-        code, agent = datagram.data[0], datagram.data[1:5]
-        if datagram.to_server and code == SEEN and agent in self.open:
-            del self.open[agent]
-            self.acknowledged = self.player.pair.now
-        elif datagram.to_server and self.silent and self.open:
-            return LOST
-        if not datagram.to_server and code == DONE and datagram.data not in self.open.values():
-            self.open[agent] = datagram.data
-            self._later(agent)
-        if (code, agent[:1]) in [(lost, bytes([number])) for lost, number in self.lost]:
-            self.lost.remove((Code(code), agent[0]))
-            return LOST
-        return PROMPT
-
-    def _later(self, agent: bytes) -> None:
-        data = self.open[agent]
-
-        def send() -> None:
-            if self.open.get(agent) is data:
-                self.player.pair.answer(self.player.client, data)
-                self._later(agent)
-
-        if self.again is not None:
-            self.player.pair.at(self.player.pair.now + self.again, send)
-
-
 @pytest.mark.parametrize("agents, clock", [(1, True), (1, False), (2, True)])
 @pytest.mark.parametrize("again", [0.3, 1.0])
 @pytest.mark.parametrize("at", [0, 3])
 def test_a_lost_completion_is_awaited_until_it_is_sent_again(
     at: int, again: float, agents: int, *, clock: bool
 ) -> None:
-    server = Resending(again, agents=agents, clock=clock)
-    server.player.begin(at)
-    server.lost = [(DONE, 1)]
-    assert server.player.step() < again + 0.5
-    assert server.player.told(4) == ""
+    """By a server that shows no interface values, and sends it until it is acknowledged: nobody does that unseen."""
+    player = Player(DOCUMENT, agents, limits=Limits())
+    player.pair.hide(clock=not clock, values=True)
+    player.begin(at)
+    lost: list[bytes] = []
 
+    def fault(datagram: Datagram) -> Iterable[float]:
+        code, agent = datagram.data[0], datagram.data[1]
+        if code == SEEN and agent == 1:
+            assert player.pair.now >= sent_again
+        if code != DONE or agent != 1 or lost:
+            return PROMPT
+        lost.append(datagram.data)
+        player.pair.at(sent_again, lambda: player.pair.answer(player.client, lost[0]))
+        return LOST
 
-@pytest.mark.parametrize("clock", [True, False])
-@pytest.mark.parametrize("again", [0.3, None])
-@pytest.mark.parametrize("at", [0, 3])
-def test_the_completion_of_a_vote_whose_acknowledgement_was_lost_is_believed(
-    at: int, again: float | None, *, clock: bool
-) -> None:
-    server = Resending(again, clock=clock)
-    server.player.begin(at)
-    server.lost = [(COUNTED, 1)]
-    assert server.player.step() < 3.0
-    server.lost = [(SEEN, 1)]
-    assert server.player.told(4) == ""
-
-
-@pytest.mark.parametrize("silent, soonest, latest", [(False, 1.5, 3.0), (True, 0.0, 1.0)])
-def test_what_cannot_be_read_back_is_acknowledged_unseen_at_last(
-    soonest: float, latest: float, *, silent: bool
-) -> None:
-    """For a server may wait for that: at once where it answers nothing, else a while behind the clock."""
-    server = Resending(None, silent=silent)
-    server.player.begin(3)
-    server.lost = [(DONE, 1)]
-    began = server.player.pair.now
-    with pytest.raises(OutputsIncomplete):
-        server.player.step()
-    assert soonest <= server.acknowledged - began < latest
-
-
-@pytest.mark.parametrize("clock", [True, False])
-def test_with_another_agent_of_ours_no_completion_is_believed_without_its_vote_s_acknowledgement(
-    *, clock: bool
-) -> None:
-    """Nor where the other vote was counted twice, and the acknowledgement of that was lost: it looks the same."""
-    server = Resending(None, agents=2, clock=clock)
-    server.player.begin(3)
-    server.lost = [(COUNTED, 1)]
-    assert server.player.told(1)
+    sent_again = player.pair.now + again
+    player.pair.fault = fault
+    assert player.step() < again + 0.5
+    assert player.told(4) == ""
 
 
 # --- what is read back: whose values these are, and which events are lost ------------------------------------------

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from ospbridge.errors import ValueNotFound
 from ospbridge.osp.client.clock import SIMULATION_TIME
-from ospbridge.osp.codes import Code
 from ospbridge.osp.profile import Profile
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Client, Datagram, Pair
@@ -68,21 +66,6 @@ def test_every_reset_gets_its_seed(profile: Profile) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("lost", [Code.NEXT_SIMULATION_STEP, Code.NEXT_SIMULATION_STEP_COMPLETED])
-def test_a_lost_datagram_costs_no_episode(profile: Profile, lost: int) -> None:
-    rebuilt = Rebuilt(profile)
-    for seed in (3, 5):
-        rebuilt.reset(seed)
-        before = rebuilt.step(0.5)
-        rebuilt.lose = lost
-        outcome = rebuilt.step(0.25)
-        assert outcome.restored == (lost == Code.NEXT_SIMULATION_STEP_COMPLETED)
-        assert not np.array_equal(outcome.outputs, before.outputs)
-        assert not rebuilt.client.do(rebuilt.talk.audit())
-    assert [entry["kind"] for entry in rebuilt.pair.ledger] == ["reset", "step", "step"] * 2
-
-
-@BOTH
 def test_variables_are_watched_from_episode_to_episode(profile: Profile) -> None:
     rebuilt = Rebuilt(profile)
     rebuilt.reset(1)
@@ -108,15 +91,6 @@ def test_a_variable_is_found_again_by_whoever_is_the_first_to_ask_for_it(
     rebuilt.rebuild(2)
     rebuilt.pair.server.repository.variables[GAIN].set("0.5")
     assert rebuilt.client.do(rebuilt.talk.get(GAIN)).value == "0.5"
-
-
-@BOTH
-def test_one_that_is_gone_is_told_by_its_name(profile: Profile) -> None:
-    rebuilt = Rebuilt(profile, forgotten=GAIN)
-    rebuilt.client.do(rebuilt.talk.watch([GAIN]))
-    rebuilt.reset(1)
-    with pytest.raises(ValueNotFound, match=f"has no value '{GAIN}'"):
-        rebuilt.step(0.5)
 
 
 @BOTH

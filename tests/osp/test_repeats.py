@@ -6,7 +6,6 @@ A vote that comes twice may be counted twice: a step then runs too early, or one
 from __future__ import annotations
 
 import random
-from collections import deque
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -17,9 +16,8 @@ from ospbridge.errors import OspBridgeError, StepUncertain
 from ospbridge.osp.client.clock import SIMULATION_TIME
 from ospbridge.osp.client.notices import WorldReset
 from ospbridge.osp.codes import Code
-from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.profile import DOCUMENT, Profile
 from ospbridge.osp.step.lateness import RULE
-from ospbridge.osp.step.overcounting import TOLD_WITHIN
 from tests.osp.pair import Datagram, no_fault
 from tests.osp.playing import BOTH, COUNTED, DONE, LOST, PROMPT, RESETS, VOTE, Player, thinks
 
@@ -42,37 +40,6 @@ def acknowledges_last(player: Player) -> None:
     last = bytes((COUNTED, len(player.names)))
     player.pair.fault = lambda datagram: (5e-4,) if datagram.data.startswith(last) else PROMPT
     player.begin(RULE + 3)
-
-
-def queueing(player: Player) -> None:
-    """The world steps when a vote of each agent is there, and keeps what came beyond that for its next steps."""
-    server: Any = player.pair.server
-    run = server._run_step
-    queues: dict[Any, deque[Any]] = {control: deque() for control in server.controls}
-    known: list[Any] = []
-
-    def settle() -> None:
-        if not server.step_votes:
-            for queue in queues.values():
-                queue.clear()
-            known.clear()
-        for vote in server.step_votes[len(known) :]:
-            known.append(vote)
-            queues[vote[1]].append((vote, vote[1].agent.inputs.copy()))
-        server.due = bool(server.reset_votes) or all(queues.values())
-
-    def step(now: float) -> None:
-        taken = [queue.popleft() for queue in queues.values()]
-        for control, (_, inputs) in zip(queues, taken, strict=True):
-            control.agent.inputs[:] = inputs
-        server.step_votes = [vote for vote, _ in taken]
-        run(now)
-        known[:] = [vote for queue in queues.values() for vote, _ in queue]
-        server.step_votes = list(known)
-        server.due = all(queues.values())
-
-    server.settle = settle
-    server._run_step = step
 
 
 def vote(agent: int, *delays: float) -> Fates:
@@ -108,10 +75,6 @@ def happenings() -> Iterable[tuple[str, float, int, Fates]]:
         # What the step before left behind would run the next one before its last vote is in.
         yield "usual", seconds, 2, answer(2) + answer(1)
         yield from (("usual", seconds, 2, vote(2) + answer(1, late)) for late in (0.5, 1.2, 2.0))
-    for agents in (2, 3):
-        for agent, behind in [(1, 0.0), (1, 1.5e-4), (2, 0.0), (2, 0.01)]:
-            yield "queueing", 0.0, agents, vote(agent, 0.0, behind)
-            yield "queueing without values", 0.0, agents, vote(agent, 0.0, behind)
 
 
 CASES = [(at, *case) for case in happenings() for at in ((4,) if case[1] else (1, 2, 5))]
@@ -127,18 +90,14 @@ def test_a_vote_that_comes_twice_or_again_is_told_or_did_no_harm(
     player = Player(profile, agents)
     if seconds:
         thinks(player, lambda _: seconds)
-    if "values" in server:
-        player.pair.hide(clock=False, values=True)
     # Inputs that rise evenly look the same a step later, but for their scale.
     player.shape = lambda number: number % 7 / 8
     player.begin(at - 1)
     if server == "acknowledges last":
         acknowledges_last(player)
-    if "queueing" in server:
-        queueing(player)
     left = player.meets(*fates)
     # Whatever is told is right; what is not told must be true.
-    reason = player.told(12 if "queueing" in server else 4)
+    reason = player.told(4)
     assert not left or reason
     # A vote that was lost is given again, and costs no episode.
     assert not reason or at == 1 or fates not in [vote(agent) for agent in (1, 2, 3)]
@@ -174,59 +133,6 @@ def test_a_network_that_repeats_answers_costs_no_step(
         assert player.told(1) == ""
 
 
-@pytest.mark.parametrize("at", [1, 2, 5])
-def test_a_vote_that_ran_a_step_without_the_last_one_is_told_in_that_step(at: int) -> None:
-    player = Player(NERD, 3)
-    player.begin(at - 1)
-    player.once(VOTE, 1)
-    with pytest.raises(StepUncertain, match="counted twice: a step ran before all votes were in"):
-        player.step()
-
-
-@BOTH
-@pytest.mark.parametrize("agents", [1, 2])
-def test_a_repeated_answer_is_looked_into_once(profile: Profile, agents: int) -> None:
-    """It costs the time in which the world would move; from then on each step asks one question more."""
-    player = Player(profile, agents)
-    player.begin(2)
-    player.machine.anomaly("a network that disturbs")
-    usual = player.step()
-    player.once(COUNTED, 1)
-    took = player.steps(5)
-    assert sum(seconds >= usual + 0.015 for seconds in took) == 1
-    assert not player.machine.overcounted
-    assert player.told(0) == ""
-
-
-@BOTH
-@pytest.mark.parametrize("agents", [1, 2])
-def test_an_acknowledgement_that_comes_steps_later_is_no_second_one(profile: Profile, agents: int) -> None:
-    """Its step was read back, since the completion was lost."""
-    player = Player(profile, agents)
-    player.begin(3)
-    left = player.meets((bytes((COUNTED, agents)), (1.5,)), (bytes((DONE, agents)), LOST))
-    began = player.pair.now
-    player.step()
-    assert not left
-    assert player.pair.now < began + 1.5, "it has not come yet"
-    while player.pair.now < began + 1.6:
-        player.step()
-        player.pair.settle(0.05)
-    assert player.told(2) == ""
-    assert not player.machine.doubles
-
-
-def test_the_last_steps_votes_are_in_doubt_at_the_end_of_an_episode() -> None:
-    """Where no later step tells whether the copy was counted; a last vote's could be counted by the next step only."""
-    for agent, told in ((1, "a vote of the latest step was acknowledged twice"), (2, "")):
-        player = Player(NERD, 2)
-        player.begin(3)
-        player.once(COUNTED, agent)
-        player.step()
-        assert told in player.audit()
-        assert player.machine.overcounted
-
-
 @BOTH
 @pytest.mark.parametrize("seconds", [0.01, 0.2, 1.2])
 @pytest.mark.parametrize("behind", [0.0, 0.005])
@@ -242,26 +148,6 @@ def test_the_copy_of_a_last_vote_of_a_single_agent_is_told_at_the_end_of_the_epi
     player.pair.settle()
     if not reason:
         player.verify()
-
-
-@pytest.mark.parametrize("shows", ["the same", "nothing", "noise"])
-def test_an_agent_that_may_lag_is_doubted_where_the_simulator_does_not_show_which_inputs_it_has(
-    shows: str,
-) -> None:
-    player, noise = Player(NERD, 2), random.Random(1)
-    variables = player.pair.server.repository.variables
-    if shows == "the same":
-        player.shape = lambda _: 0.25
-    elif shows == "nothing":
-        player.pair.hide(clock=False, values=True)
-    else:
-        for name in [name for name in variables if name.startswith("/Sim/")]:
-            variables[name] = replace(variables[name], read=lambda: str(noise.random()))
-    player.begin(3)
-    player.once(COUNTED, 1)
-    # For as long as it is given the same there is no doubt.
-    reason = player.told(2 * TOLD_WITHIN)
-    assert ("does not show which inputs it has" in reason) is (shows != "the same")
 
 
 # --- completions ---------------------------------------------------------------------------------------------------
@@ -310,24 +196,6 @@ def test_a_reset_that_comes_twice_before_the_first_step_is_nobody_else_s(
         player.pair.fault = no_fault
         assert player.told(4) == ""
         assert not told_of_a_reset(player)
-
-
-@BOTH
-@pytest.mark.parametrize("behind", [1e-3, 1.1e-3, 0.03])
-def test_a_reset_s_end_that_comes_once_more_in_a_later_step_is_nobody_else_s(
-    profile: Profile, behind: float
-) -> None:
-    player = Player(profile)
-    player.begin(1)
-    # That this clock is zeroed was not seen before.
-    twice(player, *RESETS, behind=behind)
-    player.reset()
-    player.steps(2)
-    player.pair.settle(max(behind - 1e-3, 0.0))
-    player.steps(2)
-    player.pair.settle(0.1)
-    assert player.told(2) == ""
-    assert not told_of_a_reset(player)
 
 
 def rounded(player: Player) -> None:
@@ -390,35 +258,6 @@ def test_a_reset_by_others_is_told_whatever_becomes_of_the_clock(
     player.steps(steps)
     assert player.audit() == ""
     assert told_of_a_reset(player)
-
-
-@pytest.mark.parametrize("steps", [0, 1])
-def test_a_reset_by_somebody_who_controls_nothing_is_told_and_disturbs_nothing(steps: int) -> None:
-    player = Player(NERD)
-    player.begin(3)
-    other = player.pair.client(NERD).connect()
-    player.pair.to_handler(bytes([ASKED, 0, 0, 0, 0]), other.conversation.handler.port, other.address)
-    player.pair.settle(0.1)
-    player.steps(steps)
-    assert player.audit() == ""
-    assert told_of_a_reset(player)
-    assert not player.machine.guarded
-    assert player.episode(3) == ""
-    assert not told_of_a_reset(player)
-
-
-@pytest.mark.parametrize("behind", [2.1e-4, 2.8e-4])
-def test_a_first_step_that_a_reset_undoes_which_comes_twice_is_not_believed(behind: float) -> None:
-    """The copy arrives behind the reset, while the first vote is on its way or its completion comes back."""
-    player = Player(DOCUMENT)
-    twice(player, ASKED, behind=behind)
-    player.reset()
-    began = player.pair.now
-    with pytest.raises(StepUncertain, match="the world was reset in the middle of it") as caught:
-        player.step()
-    assert caught.value.by_network
-    assert player.pair.now - began < 1.0
-    assert player.machine.clock.available
 
 
 @pytest.mark.sampled(20)

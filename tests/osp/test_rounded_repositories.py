@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from ospbridge.osp.codes import Code
-from ospbridge.osp.number_text import Printing
 from ospbridge.osp.profile import Profile
 from ospbridge.osp.server import repository as server_repository
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
@@ -71,26 +70,3 @@ def test_what_is_lost_costs_no_episode(
             robot.meets(code)
         robot.step()
     assert robot.client.do(robot.talk.audit()) == ""
-
-
-@pytest.mark.parametrize(
-    "texts, whole, number, other, alike",
-    [
-        (["0.5"], False, 1.0, 1.0005, True),
-        (["0.123457", "12.3457"], False, 12.34567, 12.3457, True),
-        (["0.123457", "12.3457"], False, 12.34567, 12.3459, False),
-        (["118.123456", "0.000012"], False, 0.0000124, 0.000012, True),
-        (["1,25", "0,123"], False, 0.1234, 0.123, True),
-        (["0.100000001490116"], True, 0.1, 0.1, True),
-        (["0.100000001490116"], True, 0.1, 0.1000001, False),
-        (["1.00000001490116e-01"], True, 0.1, 0.1000001, False),
-    ],
-)
-def test_how_far_a_number_may_be_from_its_text_is_learned_from_the_texts(
-    texts: list[str], whole: bool, number: float, other: float, alike: bool
-) -> None:
-    printing = Printing()
-    for text in texts:
-        printing.learn(text)
-    assert printing.whole is whole
-    assert (abs(number - other) <= printing.absolute + printing.relative * abs(other)) is alike

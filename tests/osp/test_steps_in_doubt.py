@@ -10,12 +10,9 @@ from ospbridge.errors import (
     RemoteProtocolError,
     StepUncertain,
 )
-from ospbridge.interface import ValueEntry
-from ospbridge.osp.client.clock import ITERATIONS, SIMULATION_TIME, TIME_STEP_SIZE, StepClock
 from ospbridge.osp.client.machine import ClientMachine
-from ospbridge.osp.client.notices import Notice, WorldReset
+from ospbridge.osp.client.notices import Notice
 from ospbridge.osp.client.seeding import SEED
-from ospbridge.osp.client.timekeeping import start_clock
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import (
     AgentOverview,
@@ -35,7 +32,7 @@ from ospbridge.osp.messages import (
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.step import barrier
 from ospbridge.osp.step.votes import Vote
-from tests.osp.stage import SHORT, brought, give, on_stage
+from tests.osp.stage import brought, give, on_stage
 
 CLOCK = 5
 ACK = NextSimulationStepAck(1)
@@ -71,17 +68,6 @@ def silence(machine: ClientMachine) -> None:
     """Nothing comes until the machine acts."""
     assert machine.deadline is not None
     machine.handle_timer(machine.deadline)
-
-
-def find_nothing(machine: ClientMachine) -> None:
-    """What is looked for is not there, however often."""
-    for _ in range(20):
-        if machine.finished:
-            return
-        give(machine, ValueIds(0))
-        if not machine.finished:
-            silence(machine)
-    raise AssertionError("it looks for ever")
 
 
 def until_the_end(machine: ClientMachine) -> None:
@@ -152,100 +138,7 @@ def test_a_vote_is_not_sent_again_where_its_step_is_completed_during_the_last_lo
     np.testing.assert_array_equal(machine.result().completions[1].outputs, [0.5])
 
 
-@pytest.mark.parametrize("late", [[ACK], []], ids=["acknowledged", "clock moved"])
-def test_a_vote_is_not_sent_again_where_the_second_look_at_the_clock_shows_that_it_came(
-    late: list[Message],
-) -> None:
-    machine, _ = stepping()
-    silence(machine)
-    give(machine, at(0), *OURS, *OURS)
-    sent(machine)
-    give(machine, *late, at(0 if late else 0.01))
-    assert Code.NEXT_SIMULATION_STEP not in codes(machine)
-
-
-@pytest.mark.parametrize("before", range(2))
-def test_a_step_that_ends_while_it_is_being_found_out_is_believed(before: int) -> None:
-    """``before``: how many answers came before the acknowledgement and the completion did."""
-    machine, _ = stepping()
-    silence(machine)
-    give(machine, *[at(0)][:before], ACK, brought(0.5), *([*OURS] if before else [at(0)]))
-    for _ in range(3):
-        if not machine.finished:
-            silence(machine)
-            give(machine, at(0.01))
-    assert Code.NEXT_SIMULATION_STEP not in codes(machine)
-    np.testing.assert_array_equal(machine.result().completions[1].outputs, [0.5])
-    assert not machine.suspect
-
-
-def test_a_vote_that_is_never_acknowledged_leaves_the_step_in_doubt() -> None:
-    machine, _ = stepping()
-    machine.clock.value_id = None
-    until_the_end(machine)
-    with pytest.raises(StepUncertain, match="the vote was not acknowledged within 3 s"):
-        machine.result()
-    assert machine.suspect
-    assert machine.vote_outstanding
-
-
-def test_so_does_one_whose_reset_the_clock_shows() -> None:
-    """It could have been a copy of an earlier reset's end."""
-    machine, vote = on_stage(NERD)
-    machine.clock.zeroed = machine.clock.zeroes = True
-    machine.clock.count = 5
-    machine.begin(barrier.step(machine, [vote]), 0.0)
-    silence(machine)
-    give(machine, ResetSimulationCompleted(), *[at(0)] * 3)
-    with pytest.raises(StepUncertain, match="the world was reset in the middle of it, by another client"):
-        machine.result()
-    assert any(isinstance(notice, WorldReset) for notice in machine.notices)
-
-
 # --- completions that are not believed -----------------------------------------------------------------------------
-
-
-SIZE, ITERATED = ValueEntry(8, TIME_STEP_SIZE, "Double"), ValueEntry(9, ITERATIONS, "Int")
-
-
-@pytest.mark.parametrize(
-    "shown, told",
-    [
-        (0.02, []),
-        (1.0, []),
-        (0.02, [ValueContent(8, "0.01")] * 2),
-        (0.02, [ValueContent(8, "small")] * 2),
-    ],
-    ids=["nothing", "nothing_of_a_second", "less", "no_number"],
-)
-def test_a_vote_that_was_counted_twice_in_a_first_step_leaves_it_in_doubt(
-    shown: float, told: list[Message]
-) -> None:
-    machine, _ = stepping(guarded=True)
-    machine.clock.size = None
-    if told:
-        machine.values[TIME_STEP_SIZE] = SIZE
-    give(machine, ACK, ACK, brought(0.5), *[at(shown)] * 3, *told)
-    find_nothing(machine)
-    with pytest.raises(StepUncertain, match="counted twice, and it is not known how long a step takes"):
-        machine.result()
-
-
-@pytest.mark.parametrize("iterations", ["", "1", "2", "1,0"])
-def test_a_vote_that_was_counted_twice_is_believed_of_a_first_step_that_took_as_long_as_the_simulator_says(
-    iterations: str,
-) -> None:
-    machine, _ = stepping(guarded=True)
-    machine.clock.size = None
-    machine.values[TIME_STEP_SIZE] = SIZE
-    told = []
-    if iterations:
-        machine.values[ITERATIONS] = ITERATED
-        told = [ValueContent(9, iterations)] * 2
-    shown = 0.02 if iterations == "2" else 0.01
-    give(machine, ACK, ACK, brought(0.5), *[at(shown)] * 3, *[ValueContent(8, "0.01")] * 2, *told)
-    find_nothing(machine)
-    np.testing.assert_array_equal(machine.result().completions[1].outputs, [0.5])
 
 
 @pytest.mark.parametrize("ago, checked", [(0.0, True), (29.0, True), (31.0, False)])
@@ -266,45 +159,6 @@ def test_a_repeated_completion_is_not_believed_right_behind_a_session_to_which_o
     assert (codes(machine)[-1] is Code.GET_VALUE_IDS) == checked
 
 
-def test_a_clock_that_a_simulator_did_not_answer_about_once_is_asked_for_again_and_not_for_ever() -> None:
-    machine, _ = on_stage(DOCUMENT)
-    machine.clock = StepClock()
-    for asked in (1, 2):
-        machine.begin(start_clock(machine), machine.now)
-        until_the_end(machine)
-        machine.result()
-        assert machine.clock.missing == (asked == 2)
-    machine.clock = StepClock()
-    machine.mute_questions = 0
-    machine.begin(start_clock(machine), machine.now)
-    until_the_end(machine)
-    machine.begin(start_clock(machine), machine.now)
-    # Its id may be 0.
-    give(machine, ValueIds(1), ValueInfo(0, 0, "Double", SIMULATION_TIME))
-    while not machine.finished:
-        give(machine, ValueContent(0, "0.5"))
-    assert machine.clock.available
-    assert machine.clock.base == 0.5
-
-
-def test_two_completions_of_one_step_are_both_not_believed_but_read_back() -> None:
-    machine, vote = stepping(guarded=True)
-    machine.values["/agent/out"] = ValueEntry(9, "/agent/out", "Double")
-    two = on_stage(NERD)[1]
-    two.agent_id = 2
-    machine.interrupt(TimeoutError())
-    machine.vote_outstanding = False
-    machine.begin(barrier.step(machine, [vote, two]), 0.0)
-    give(machine, ACK, NextSimulationStepAck(2), brought(0.5), brought(0.75))
-    give(machine, StepCompleted(2, np.zeros(1, np.float32), np.empty(0, np.float32)), at(0.01))
-    asked = [message.value_id for message in sent(machine) if isinstance(message, GetValue)]
-    assert asked[-1] == 9
-    give(machine, *[ValueContent(9, "0.75")] * 4)
-    result = machine.result()
-    np.testing.assert_array_equal(result.completions[1].outputs, [0.75])
-    assert result.restored == {1}
-
-
 def test_completions_and_acknowledgements_of_agents_that_are_not_ours_are_no_part_of_a_step() -> None:
     machine, _ = stepping(guarded=True)
     stranger = StepCompleted(8, np.zeros(1, np.float32), np.empty(0, np.float32))
@@ -314,29 +168,6 @@ def test_completions_and_acknowledgements_of_agents_that_are_not_ours_are_no_par
     give(machine, brought(0.5), at(0.01))
     assert machine.result().completions.keys() == {1}
     assert not machine.doubles
-
-
-def test_a_vote_is_not_sent_again_where_a_question_was_not_answered() -> None:
-    """Who answers nothing for so long may have its request in a queue."""
-    machine, _ = stepping()
-    answers: dict[Code, list[Message]] = {Code.GET_VALUE: [at(0)], Code.GET_AGENT_OVERVIEW: list(OURS)}
-    sent_since: list[Code] = []
-    while not machine.finished:
-        asked = codes(machine)
-        sent_since += asked
-        found = (
-            [reply for code in asked for reply in answers.get(code, [])]
-            if machine.now > SHORT.query + 0.3
-            else []
-        )
-        if found:
-            give(machine, *found)
-        else:
-            silence(machine)
-    with pytest.raises(StepUncertain, match="not acknowledged"):
-        machine.result()
-    assert Code.GET_AGENT_OVERVIEW in sent_since
-    assert Code.NEXT_SIMULATION_STEP not in sent_since
 
 
 def test_a_completion_that_no_step_is_known_of_leaves_those_before_in_doubt() -> None:
@@ -358,21 +189,6 @@ def resetting(before: float, seed: int = 0, *, profile: Profile = NERD) -> Clien
     if not seed:
         give(machine, at(before))
     return machine
-
-
-def test_the_completion_of_an_earlier_reset_is_told_by_the_clock_that_it_left_standing() -> None:
-    machine = resetting(0.5)
-    machine.disturbed = True
-    give(machine, ResetSimulationAck(), ResetSimulationCompleted(), at(0.5))
-    assert not machine.finished
-    give(machine, at(0.5))
-    assert not machine.finished
-    give(machine, ResetSimulationCompleted())
-    while not machine.finished:
-        give(machine, at(0))
-    assert machine.result() is True
-    assert machine.resets_outstanding == 0
-    assert any("an earlier reset" in notice.text for notice in machine.notices)
 
 
 def test_a_seed_that_the_simulator_has_no_variable_for_is_told_once_and_never_asked_for_again() -> None:
@@ -412,6 +228,17 @@ def test_a_simulator_that_is_set_to_draw_its_own_seeds_is_told_of_once(content: 
     assert question.value_id == CLOCK, "it was asked once"
 
 
+def test_nothing_waits_for_whether_a_simulator_draws_its_own_seeds() -> None:
+    machine = resetting(0, seed=7)
+    give(machine, ValueIds(1), ValueInfo(0, 3, "Int", SEED), SetValueAck(3, 1))
+    began = machine.now
+    while Code.RESET_SIMULATION not in codes(machine):
+        silence(machine)
+        give(machine, at(0))
+    assert machine.now - began < machine.limits.query + 1.0
+    assert not machine.finished
+
+
 def test_a_seed_that_is_refused_does_not_hinder_the_reset() -> None:
     machine = resetting(0, seed=7)
     give(machine, ValueIds(1), ValueInfo(0, 3, "Int", SEED), SetValueAck(3, 0))
@@ -429,30 +256,6 @@ def test_a_seed_travels_with_the_reset_where_the_server_takes_it_there() -> None
     machine.begin(barrier.reset(machine, 7), 0.0)
     give(machine, at(0))
     assert sent(machine)[-1].encode() == b"\x46\x07\0\0\0"
-
-
-def test_a_reset_whose_completion_was_lost_is_told_by_the_clock() -> None:
-    machine = resetting(0.5)
-    give(machine, ResetSimulationAck())
-    silence(machine)
-    give(machine, at(0), *OURS, at(0), at(0))
-    assert machine.result() is False, "it was not seen"
-
-
-@pytest.mark.parametrize("shown", [0.01, 0.0])
-def test_a_step_that_others_votes_ran_behind_a_reset_belongs_to_no_episode(shown: float) -> None:
-    """They came twice, and stood for this session's, which had not seen that the reset was done."""
-    machine = resetting(0.5, profile=DOCUMENT)
-    give(machine, ResetSimulationAck())
-    silence(machine)
-    give(machine, ResetSimulationCompleted(), brought(0.5))
-    while not machine.finished:
-        give(machine, at(shown), *OURS)
-    if shown:
-        with pytest.raises(StepUncertain, match="a vote of before it ran a step"):
-            machine.result()
-    else:
-        assert machine.result() is True, "it came before the reset"
 
 
 def test_a_lost_reset_is_voted_for_again_where_nobody_else_controls_an_agent() -> None:

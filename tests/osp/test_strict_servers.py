@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
-from ospbridge.osp.client.notices import Anomaly
 from ospbridge.osp.codes import Code
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.server.machine import ServerMachine
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from tests.osp.pair import Client, Pair
-
-if TYPE_CHECKING:
-    pass
 
 OUTPUTS = 3
 NAMES = ["agent", "other", "third"]
@@ -25,18 +21,17 @@ STRICT = replace(DOCUMENT, completions_one_by_one=True)
 
 
 class Working(ServerMachine):
-    """Reads nothing while it steps; one that is ``strict`` hears only acknowledgements while it awaits them."""
+    """Reads nothing while it steps, and hears only acknowledgements while it awaits them."""
 
     pair: Pair
     takes = 0.0
-    strict = True
     busy = False
     unread: list[tuple[int, bytes]]
 
     def receive(self, handler_id: int, data: bytes, now: float) -> None:
         if self.busy:
             self.unread.append((handler_id, data))
-        elif not (self.strict and self._handlers[handler_id].waits_for_ack and data[0] != SEEN):
+        elif data[0] == SEEN or not self._handlers[handler_id].waits_for_ack:
             super().receive(handler_id, data, now)
 
     def _run_step(self, now: float) -> None:
@@ -55,12 +50,12 @@ class Working(ServerMachine):
 class Session:
     """One client of such a server, in whose world each step brings something else."""
 
-    def __init__(self, takes: float, *, strict: bool = True, agents: int = 3, shown: bool = True) -> None:
+    def __init__(self, takes: float, *, agents: int, shown: bool) -> None:
         self.names = NAMES[:agents]
         world = SyntheticWorld(1, OUTPUTS, names=self.names)
         self.pair = Pair(world, DOCUMENT)
-        server = Working(world, STRICT if strict else DOCUMENT, ledger=self.pair.ledger.append)
-        server.pair, server.takes, server.strict, server.unread = self.pair, takes, strict, []
+        server = Working(world, STRICT, ledger=self.pair.ledger.append)
+        server.pair, server.takes, server.unread = self.pair, takes, []
         server._was_reset = True
         if not shown:
             variables = server.repository.variables
@@ -107,12 +102,3 @@ def test_a_question_that_is_thrown_away_is_not_waited_for_once_the_completions_h
         took = [session.step() for _ in range(8)]
         assert max(took[2:]) < takes + 0.02
         assert session.audit == ""
-
-
-def test_a_server_that_answers_behind_its_completions_is_not_asked_twice() -> None:
-    session = Session(0.4, strict=False)
-    session.reset(1)
-    assert max(session.step() for _ in range(8)) < 0.42
-    assert session.audit == ""
-    assert session.client.conversation.machine.punctual
-    assert not [n for n in session.talk.take_notices() if isinstance(n, Anomaly) and "VALUE came" in n.text]

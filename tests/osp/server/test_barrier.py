@@ -73,16 +73,6 @@ def test_nerd_counts_an_observer_s_reset_d11() -> None:
     assert player.codes() == [75]
 
 
-def test_document_answers_an_observer_s_reset_without_counting_it() -> None:
-    server = Server(DOCUMENT)
-    player, observer = server.player(1), server.join(2)
-    observer.reset(99)
-    assert observer.codes() == [71]
-    assert player.codes() == []
-    player.reset()
-    assert server.world.seeds == [0], "nor does its seed count"
-
-
 # --- leaving in the middle -----------------------------------------------------------------------------------------
 
 
@@ -121,17 +111,6 @@ def test_under_nerd_step_votes_survive_a_reset_d22() -> None:
     assert client.codes() == [81, 85]
 
 
-def test_under_document_a_reset_is_a_fresh_start() -> None:
-    server = two_agents(DOCUMENT)
-    client = server.player(1, 2)
-    client.step(1, 0.5)
-    client.reset()
-    client.reset()
-    assert client.codes() == [81, 71, 71, 76]
-    client.step(2, 0.5)
-    assert client.codes() == [81]
-
-
 def test_nerd_s_first_step_without_a_reset_loses_its_inputs_and_zeroes_time_d21() -> None:
     server = Server(NERD)
     client = server.player(1)
@@ -147,18 +126,6 @@ def test_nerd_s_first_step_without_a_reset_loses_its_inputs_and_zeroes_time_d21(
     assert client.value("/Simulation/SimulationTime") == "0.01"
     client.step(1, 0.5, 0.25)
     assert Completion(client.read_all()[1]).outputs == [0.5, 0.25]
-
-
-@both
-def test_a_reset_puts_inputs_back_to_neutral(profile: Profile) -> None:
-    server = Server(profile)
-    client = server.player(1)
-    client.reset()
-    client.ack_reset()
-    client.step(1, 0.5, 0.25)
-    client.ack()
-    client.reset()
-    assert list(server.world.agents[0].inputs) == [0.0, 0.0]
 
 
 # --- seeds ---------------------------------------------------------------------------------------------------------
@@ -183,16 +150,6 @@ def test_document_takes_the_last_seed_that_is_not_0() -> None:
         for seed in seeds:
             client.reset(seed)
     assert server.world.seeds == [9, 5, 0]
-
-
-@pytest.mark.parametrize("goodbye", [b"\x0a", b"\x07"], ids=["restart", "END"])
-def test_the_seed_of_a_vote_that_lapsed_is_not_the_next_ones(goodbye: bytes) -> None:
-    server = Server(DOCUMENT, EchoWorld((1, 1, 0), (1, 1, 0)))
-    client = server.player(1, 2)
-    client.reset(7)
-    client.send(goodbye)
-    server.player(1, port=2).reset(0)
-    assert server.world.seeds == [0]
 
 
 # --- inputs --------------------------------------------------------------------------------------------------------

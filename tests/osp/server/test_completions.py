@@ -64,13 +64,6 @@ def test_nerd_eats_the_command_that_comes_in_place_of_a_step_s_ack_f1_f2(command
         assert client.ask(command), "sent again it is answered"
 
 
-def test_document_processes_a_command_that_comes_in_place_of_an_ack() -> None:
-    server, client = stepped(DOCUMENT)
-    client.step(1, 0.0, 0.0)
-    assert client.codes() == [81, 85]
-    assert server.machine.steps == 2
-
-
 def test_nerd_s_observers_wait_for_the_ack_of_a_reset_too_d9() -> None:
     server = Server(NERD)
     player, observer = server.player(1), server.join(2)
@@ -78,16 +71,6 @@ def test_nerd_s_observers_wait_for_the_ack_of_a_reset_too_d9() -> None:
     assert observer.codes() == [75]
     assert observer.ask(b"\x5a") == []
     assert [data[0] for data in observer.ask(b"\x5a")] == [91, 92]
-
-
-def test_an_unacknowledged_reset_of_one_handler_blocks_nobody() -> None:
-    server = Server(NERD)
-    player = server.player(1)
-    server.join()
-    for _ in range(3):
-        player.reset()
-        assert player.codes() == [71, 75]
-        player.ack_reset()
 
 
 # --- stalls --------------------------------------------------------------------------------------------------------
@@ -163,18 +146,6 @@ def test_an_event_that_the_world_never_announced_is_its_failure(profile: Profile
 
 
 @both
-def test_events_are_told_to_those_who_registered(profile: Profile) -> None:
-    server = Server(profile, EchoWorld((1, 1, 0), (1, 1, 0)))
-    first, second = server.player(1), server.player(2, port=2)
-    assert first.listen("/World/Hit") == 1
-    server.world.next_events = ["/World/Hit"]
-    first.step(1, 0.5)
-    second.step(2, 0.5)
-    assert [completion.events for completion in completions(first)] == [[1]]
-    assert [completion.events for completion in completions(second)] == [[]]
-
-
-@both
 def test_a_deregistered_event_is_told_no_more_and_its_id_is_echoed_d24(profile: Profile) -> None:
     server = Server(profile)
     client = server.player(1)
@@ -203,16 +174,6 @@ def test_nerd_cuts_the_completion_of_300_outputs_to_1022_bytes_with_the_end_byte
     assert (cut.received, cut.announced) == (250, 302)
 
 
-@pytest.mark.parametrize("outputs", [249, 250, 251])
-def test_nerd_cuts_between_values_only_d15(outputs: int) -> None:
-    server = Server(NERD, EchoWorld((1, outputs, 0)))
-    client = server.player(1)
-    client.step(1, 0.5)
-    data = client.read_all()[1]
-    assert len(data) == min(21 + 4 * outputs + 1, 1022)
-    assert data.endswith(b"x")
-
-
 both = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda profile: profile.name)
 STALLED = 0.06
 """Seconds after which a stalled completion has been told."""
@@ -229,20 +190,6 @@ def test_a_step_is_not_told_to_a_client_that_gave_its_agents_back_meanwhile(prof
     server.wait(STALLED)
     assert client.codes() == []
     assert client.overview(), "the handler is free"
-
-
-@both
-def test_an_event_that_nobody_listens_to_any_more_is_not_told_with_the_step_it_occurred_in(
-    profile: Profile,
-) -> None:
-    server = Server(profile, stall=lambda: True)
-    client = server.player(1)
-    kept, dropped = client.listen("/Control/StepCompleted"), client.listen("/Control/NextStep")
-    client.step(1, 0.0, 0.0)
-    client.send(struct.pack("<Bi", 30, dropped))
-    client.read_all()
-    server.wait(STALLED)
-    assert Completion(client.read()).events == [kept]
 
 
 @both

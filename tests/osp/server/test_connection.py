@@ -14,18 +14,6 @@ both = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda profile: 
 DOCUMENT_INIT = struct.pack("<Bii", 5, 1, 1)
 
 
-def test_nerd_answers_a_byte_init_after_51_ms_d1() -> None:
-    server = Server(NERD)
-    server.init(b"\x05\x01\x01\x78")
-    assert server.opened == [1]
-    assert not server.inboxes[1]
-    assert server.machine.next_deadline() == pytest.approx(0.051)
-    server.wait(0.050)
-    assert not server.inboxes[1]
-    server.wait(0.001)
-    assert list(server.inboxes[1]) == [b"\x06\x01\x01\x78"]
-
-
 @pytest.mark.parametrize(
     "data", [DOCUMENT_INIT, b"\x05\x01\x00x", b"\x05\x01\x02x", b"\x05\x02\x01x", b"\x05\x01", b"\x05", b""]
 )
@@ -35,25 +23,6 @@ def test_nerd_is_silent_to_other_forms_and_versions_d1_d2(data: bytes) -> None:
     server.wait(1.0)
     assert not server.opened
     assert server.machine.problems.total() == 1
-
-
-@pytest.mark.parametrize(
-    "data", [b"\x05\x01\x01\x78", struct.pack("<Bii", 5, 1, 2), struct.pack("<Bii", 5, 2, 1)]
-)
-def test_document_is_silent_to_other_forms_and_versions(data: bytes) -> None:
-    server = Server(DOCUMENT)
-    server.init(data)
-    server.wait(1.0)
-    assert not server.opened
-    assert server.machine.problems.total() == 1
-
-
-@both
-def test_each_init_makes_a_handler_even_from_one_socket_f26(profile: Profile) -> None:
-    server = Server(profile)
-    first, second = server.join(), server.join()
-    assert first.handler_id != second.handler_id
-    assert server.machine.handlers == 2
 
 
 @both
@@ -81,17 +50,6 @@ def test_an_init_beyond_the_limit_closes_the_handler_of_a_client_long_silent(pro
     assert silent.codes()[0] == 11, "told, should it still be there"
     player.step(1, 0.0, 0.0)
     assert player.codes() == [81, 85], "whoever controls an agent stays"
-
-
-@both
-def test_end_is_answered_and_frees_the_agents_f30(profile: Profile) -> None:
-    server = Server(profile)
-    for _ in range(3):
-        client = server.player(1)
-        assert [data[0] for data in client.ask(b"\x07")] == [8]
-        assert client.handler_id in server.closed
-    assert server.machine.handlers == 0
-    assert server.machine.controlled == 0
 
 
 @both
