@@ -169,6 +169,20 @@ def test_one_socket_that_answers_both_forms_of_init_is_not_sent_away() -> None:
     assert machine.outgoing == []
 
 
+def test_the_second_answer_of_a_slow_server_is_waited_for_and_its_handler_sent_away() -> None:
+    machine = ConnectMachine(MAIN, NERD, now=0.0)
+    again = machine.deadline
+    machine.handle_timer(again)
+    slow = again + 0.15
+    machine.receive(InitAck(form=InitForm.BYTES).encode(), Endpoint(MAIN.host, 50000), slow)
+    assert machine.adopted is None
+    machine.outgoing.clear()
+    machine.receive(InitAck(form=InitForm.BYTES).encode(), Endpoint(MAIN.host, 50001), again + slow)
+    assert machine.outgoing == [(End().encode(end=NERD.end_marker), Endpoint(MAIN.host, 50001))]
+    machine.handle_timer(machine.deadline)
+    assert machine.adopted == Endpoint(MAIN.host, 50000)
+
+
 def test_an_answer_from_another_host_is_not_adopted_but_told_of() -> None:
     machine = ConnectMachine(MAIN, NERD, limits=Limits(connect=3.0), now=0.0)
     machine.handle_timer(0.0)

@@ -1,4 +1,4 @@
-"""Inputs read back: what their scale is, which of them are read, and what is made of what they show."""
+"""Inputs read back: what their scale is, and what is made of what they show."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 
 from ospbridge.errors import StepUncertain
 from ospbridge.osp.codes import Code
+from ospbridge.osp.number_text import Printing
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.step.echo import InputSeen
 from ospbridge.osp.world import Variable
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Client, Datagram, Pair
@@ -18,10 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-# --- the scale of one input ---------------------------------------------------------------------------------------
-
-
-# --- on the wire --------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("scale, shift", [(1.0, 0.0), (53.0, 0.0), (53.0, 999.0), (1e4, 1e3)])
+def test_an_honest_server_of_any_scale_is_never_contradicted(scale: float, shift: float) -> None:
+    motor = InputSeen(-1.0, 1.0, Printing())
+    for number in (0.0, 0.001953125, 0.0, 1.0, 0.5, -1.0):
+        assert motor.contradiction(number, float(f"{number * scale + shift:.8g}")) is None
 
 
 class Network:
@@ -32,7 +35,6 @@ class Network:
         self.held: bytes | None = None
         self.hold = False
         self.ahead = False
-        self.asked = 0
         self.pair = Pair(SyntheticWorld(2, 2), profile, fault=self.fault)
         repository = self.pair.server.repository
         for name, variable in repository.variables.items():
@@ -46,7 +48,6 @@ class Network:
     def fault(self, datagram: Datagram) -> Iterable[float]:
         if not datagram.to_server:
             return (0.0,)
-        self.asked += datagram.data[0] == Code.GET_VALUE
         if datagram.data[0] == Code.NEXT_SIMULATION_STEP:
             if self.hold:
                 self.held, self.hold = bytes(datagram.data), False

@@ -130,15 +130,6 @@ def test_a_count_that_no_list_can_have_is_an_error_of_the_server(count: int) -> 
         machine.result()
 
 
-def test_a_restart_of_the_communication_whose_answer_was_lost_is_told_by_the_handlers_being_gone() -> None:
-    machine, _ = on_stage(NERD)
-    machine.begin(asking.reset_communication(machine), 0.0)
-    next_timer(machine)
-    machine.handle_refused(machine.now)
-    assert machine.result() is True
-    assert not machine.controlled
-
-
 # --- the repository ------------------------------------------------------------------------------------------------
 
 

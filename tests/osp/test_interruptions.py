@@ -10,7 +10,7 @@ import pytest
 from ospbridge.errors import StepUncertain
 from ospbridge.osp.profile import NERD, Profile
 from tests.osp.pair import no_fault
-from tests.osp.playing import BOTH, LOST, PROMPT, SEEN, VOTE, Player
+from tests.osp.playing import BOTH, LOST, PROMPT, RESETS, SEEN, VOTE, Player
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,6 +78,28 @@ def test_the_next_reset_takes_no_longer_wherever_one_was_interrupted(
         assert player.reset(9) < 2.0 * profile.patience
         assert player.told(3) == ""
     assert datagrams > 5
+
+
+@pytest.mark.sampled(12)
+@BOTH
+@pytest.mark.parametrize("agents", [1, 2])
+@pytest.mark.parametrize("takes", [0.0, 0.2])
+@pytest.mark.parametrize("after", range(16))
+def test_a_reset_interrupted_in_any_phase_is_followed_by_one_of_its_own_seed(
+    profile: Profile, after: int, takes: float, agents: int
+) -> None:
+    """Also where the world, which answers meanwhile, is still at the first one."""
+    player = Player(profile, agents)
+    player.begin(1)
+    player.pair.fault = lambda datagram: (
+        (takes,) if not datagram.to_server and datagram.data[0] in RESETS else PROMPT
+    )
+    player.client.begin(player.talk.reset(1))
+    for _ in range(after):
+        if not player.client.finished:
+            player.pair.advance(until=player.pair.now + 10)
+    player.machine.interrupt(RuntimeError("cancelled"))
+    assert player.episode(3, seed=9) == ""
 
 
 @BOTH

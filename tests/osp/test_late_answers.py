@@ -17,11 +17,13 @@ from ospbridge.osp.messages import (
     DeregisterFromEventAck,
     Message,
     RegisterForAgentAck,
+    RegisterForEventAck,
+    RegisterForValueAck,
     SetValueAck,
     ValueContent,
     decode_request,
 )
-from ospbridge.osp.profile import NERD
+from ospbridge.osp.profile import DOCUMENT, NERD
 from tests.osp.stage import give, next_timer, on_stage, sent
 
 if TYPE_CHECKING:
@@ -83,6 +85,30 @@ def test_an_agent_that_is_gone_is_believed_to_be_the_second_time() -> None:
     assert asked == 2
     assert machine.now < 1.0
     assert not machine.disturbed
+
+
+@pytest.mark.parametrize("disturbed", [True, False])
+def test_a_late_word_that_there_is_no_such_event_is_not_this_ones(disturbed: bool) -> None:
+    machine, _ = on_stage(NERD)
+    machine.disturbed = disturbed
+    machine.begin(asking.register_event(machine, "/hit"), 0.0)
+    give(machine, RegisterForEventAck(0))
+    assert machine.finished is not disturbed, "a quiet network is asked once"
+    if disturbed:
+        give(machine, RegisterForEventAck(4))
+        assert machine.result() == 4
+        assert machine.events == {4: "/hit"}
+
+
+def test_a_late_confirmation_of_other_values_does_not_stand_for_these() -> None:
+    machine, _ = on_stage(DOCUMENT)
+    machine.anomaly("a datagram came late")
+    machine.begin(asking.observe(machine, {7: "/a", 8: "/b"}), 0.0)
+    give(machine, RegisterForValueAck((3, 4)))
+    assert not machine.finished
+    give(machine, RegisterForValueAck((7, 8)))
+    assert machine.result() == (7, 8)
+    assert machine.observed == {7: "/a", 8: "/b"}
 
 
 def test_an_overview_tells_who_is_free_and_who_is_with_others() -> None:

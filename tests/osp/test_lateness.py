@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pytest
 
 from ospbridge.errors import StepUncertain
@@ -141,6 +142,21 @@ def test_a_vote_that_is_lost_where_datagrams_come_late_is_not_awaited_for_as_lon
 
 
 # --- simulators whose clock advances when a step begins, and everything else only when it ends ---------------------
+
+
+@pytest.mark.sampled(20)
+@BOTH
+@pytest.mark.parametrize("milliseconds", np.arange(250.0, 256.0, 0.1).tolist())
+@pytest.mark.parametrize("at", [0, 4])
+def test_values_that_change_while_they_are_read_back_are_read_again(
+    profile: Profile, at: int, milliseconds: float
+) -> None:
+    slow = milliseconds / 1000.0 + 0.27 * (at == 0)
+    player = Player(profile, limits=Limits())
+    thinks(player, lambda step: slow * (step == at), clock_first=True)
+    player.begin(at)
+    player.lose([DONE, 1])
+    assert player.told(3) == ""
 
 
 @pytest.mark.sampled(8)

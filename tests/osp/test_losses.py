@@ -65,6 +65,23 @@ def test_a_network_that_is_away_for_seconds_costs_no_episode_of_several_agents(
     assert player.told(3) == ""
 
 
+def test_a_server_that_answers_nothing_before_all_votes_are_in_gets_them() -> None:
+    player = Player(NERD, 4, limits=Limits())
+    player.begin(1)
+    left = [1]
+
+    def fault(datagram: Datagram) -> Iterable[float]:
+        waiting = len(player.pair.server.step_votes) % len(player.names)
+        if datagram.to_server and datagram.data[0] == Code.GET_VALUE and waiting:
+            return LOST
+        return LOST if left and datagram.data.startswith(bytes((COUNTED, 1))) and left.pop() else PROMPT
+
+    player.pair.fault = fault
+    assert player.step() < 10.0
+    assert not left
+    assert player.told(0) == ""
+
+
 @BOTH
 def test_where_values_cannot_be_read_back_a_lost_completion_is_awaited_until_the_limit_of_the_step(
     profile: Profile,

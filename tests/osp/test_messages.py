@@ -62,7 +62,6 @@ from ospbridge.osp.messages import (
     decode_request,
 )
 from ospbridge.osp.profile import InitForm
-from ospbridge.osp.wire import Reader, encode_string
 
 
 def floats(*values: float) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -292,7 +291,3 @@ def test_a_field_that_does_not_fit_is_refused_by_name(
 ) -> None:
     with pytest.raises(LocalProtocolError, match=message):
         kind(*fields)
-
-
-def test_strings_hold_every_character_but_zero() -> None:
-    assert Reader(b"_" + encode_string("Kn\xf6chel \N{SNOWMAN}")).string("text") == "Kn\xf6chel \N{SNOWMAN}"

@@ -33,12 +33,3 @@ def test_a_vote_is_never_sent_again_while_others_hold_agents() -> None:
         if not evidence.sole:
             assert decide(STEP_TABLE, evidence).action is not Action.RESEND
             assert decide(RESET_TABLE, evidence).action is not Action.REPEAT
-
-
-def test_a_vote_is_sent_again_once_only_and_never_by_a_session_that_saw_a_late_datagram() -> None:
-    for evidence in EVERYTHING:
-        if decide(STEP_TABLE, evidence).action is Action.RESEND:
-            assert evidence.punctual
-            assert not evidence.resent
-            assert evidence.moved is Moved.NO
-            assert evidence.acknowledged is Acknowledged.ALL_BUT_ONE

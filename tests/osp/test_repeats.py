@@ -17,7 +17,6 @@ from ospbridge.osp.client.clock import SIMULATION_TIME
 from ospbridge.osp.client.notices import WorldReset
 from ospbridge.osp.codes import Code
 from ospbridge.osp.profile import DOCUMENT, Profile
-from ospbridge.osp.step.lateness import RULE
 from tests.osp.pair import Datagram, no_fault
 from tests.osp.playing import BOTH, COUNTED, DONE, LOST, PROMPT, RESETS, VOTE, Player, thinks
 
@@ -35,13 +34,6 @@ def told_of_a_reset(player: Player) -> bool:
 # --- votes of steps ------------------------------------------------------------------------------------------------
 
 
-def acknowledges_last(player: Player) -> None:
-    """The answer to the last vote comes behind what the step brought, and the session is used to it."""
-    last = bytes((COUNTED, len(player.names)))
-    player.pair.fault = lambda datagram: (5e-4,) if datagram.data.startswith(last) else PROMPT
-    player.begin(RULE + 3)
-
-
 def vote(agent: int, *delays: float) -> Fates:
     return ((bytes((VOTE, agent)), delays),)
 
@@ -50,42 +42,40 @@ def answer(agent: int, *delays: float) -> Fates:
     return ((bytes((COUNTED, agent)), delays),)
 
 
-def happenings() -> Iterable[tuple[str, float, int, Fates]]:
-    """The simulator, seconds that its steps take, agents, and what happens to the datagrams of one step."""
+def happenings() -> Iterable[tuple[float, int, Fates]]:
+    """Seconds that a step takes, agents, and what happens to the datagrams of one step."""
     # A last vote's copy that takes the place of the next one's is another matter (``test_echo``).
     for agent, behind in [(1, at * 2.5e-5) for at in range(20)] + [(2, at * 1e-4) for at in range(12)]:
-        yield "usual", 0.0, 3, vote(agent, 0.0, behind)
-        yield "acknowledges last", 0.0, 3, vote(agent, 0.0, behind)
-    for server in ("usual", "acknowledges last"):
-        yield from ((server, 0.0, 3, vote(3, 0.0, behind)) for behind in (0.0, 5e-5))
+        yield 0.0, 3, vote(agent, 0.0, behind)
+    yield from ((0.0, 3, vote(3, 0.0, behind)) for behind in (0.0, 5e-5))
     for behind in [0.02, 0.06, *[0.0985 + at * 4e-4 for at in range(8)], 0.11]:
         # It comes once more while the last one is held back.
-        yield from (("usual", 0.0, 3, vote(at, 0.0, behind) + answer(at, 0.0, 0.0)) for at in (1, 2))
+        yield from ((0.0, 3, vote(at, 0.0, behind) + answer(at, 0.0, 0.0)) for at in (1, 2))
     for behind in (0.02, 0.1, 0.2, 0.24, 0.3, 0.5):
         # The copy counts for the next step, and its answer is taken for the vote's own.
-        yield from (("usual", 0.0, of, vote(of, 0.0, behind) + answer(of)) for of in (2, 3))
+        yield from ((0.0, of, vote(of, 0.0, behind) + answer(of)) for of in (2, 3))
     for seconds in (0.01, 0.2, 0.6, 1.2):
         for agent, behind in [(1, 0.0), (2, 0.0), (2, 1.5e-4), (3, 0.0), (3, 0.1)]:
-            yield "usual", seconds, 3, vote(agent, 0.0, behind)
+            yield seconds, 3, vote(agent, 0.0, behind)
         for agents in (1, 3):
-            yield from (("usual", seconds, agents, answer(agent)) for agent in range(1, agents + 1))
-            yield from (("usual", seconds, agents, vote(agent)) for agent in range(1, agents + 1))
+            yield from ((seconds, agents, answer(agent)) for agent in range(1, agents + 1))
+            yield from ((seconds, agents, vote(agent)) for agent in range(1, agents + 1))
         for behind in (0.0, 1e-4, 0.005, 0.1, 0.21):
-            yield "usual", seconds, 1, vote(1, 0.0, behind)
+            yield seconds, 1, vote(1, 0.0, behind)
         # What the step before left behind would run the next one before its last vote is in.
-        yield "usual", seconds, 2, answer(2) + answer(1)
-        yield from (("usual", seconds, 2, vote(2) + answer(1, late)) for late in (0.5, 1.2, 2.0))
+        yield seconds, 2, answer(2) + answer(1)
+        yield from ((seconds, 2, vote(2) + answer(1, late)) for late in (0.5, 1.2, 2.0))
 
 
-CASES = [(at, *case) for case in happenings() for at in ((4,) if case[1] else (1, 2, 5))]
+CASES = [(at, *case) for case in happenings() for at in ((4,) if case[0] else (1, 2, 5))]
 """In which step it happens, and the rest."""
 
 
 @pytest.mark.sampled(80)
 @BOTH
-@pytest.mark.parametrize("at, server, seconds, agents, fates", CASES)
+@pytest.mark.parametrize("at, seconds, agents, fates", CASES)
 def test_a_vote_that_comes_twice_or_again_is_told_or_did_no_harm(
-    profile: Profile, at: int, server: str, agents: int, *, seconds: float, fates: Fates
+    profile: Profile, at: int, agents: int, *, seconds: float, fates: Fates
 ) -> None:
     player = Player(profile, agents)
     if seconds:
@@ -93,8 +83,6 @@ def test_a_vote_that_comes_twice_or_again_is_told_or_did_no_harm(
     # Inputs that rise evenly look the same a step later, but for their scale.
     player.shape = lambda number: number % 7 / 8
     player.begin(at - 1)
-    if server == "acknowledges last":
-        acknowledges_last(player)
     left = player.meets(*fates)
     # Whatever is told is right; what is not told must be true.
     reason = player.told(4)

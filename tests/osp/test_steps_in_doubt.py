@@ -10,6 +10,8 @@ from ospbridge.errors import (
     RemoteProtocolError,
     StepUncertain,
 )
+from ospbridge.interface import ValueEntry
+from ospbridge.osp.client.clock import TIME_STEP_SIZE
 from ospbridge.osp.client.machine import ClientMachine
 from ospbridge.osp.client.notices import Notice
 from ospbridge.osp.client.seeding import SEED
@@ -139,6 +141,36 @@ def test_a_vote_is_not_sent_again_where_its_step_is_completed_during_the_last_lo
 
 
 # --- completions that are not believed -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "shown, size, believed",
+    [
+        (0.01, "0.01", True),
+        (0.02, "0.01", False),
+        (0.02, "small", False),
+        (0.02, "", False),
+        (1.0, None, False),
+    ],
+)
+def test_a_vote_that_was_counted_twice_in_a_first_step_is_believed_where_the_simulator_says_how_long_it_takes(
+    shown: float, size: str | None, *, believed: bool
+) -> None:
+    machine, _ = stepping(guarded=True)
+    machine.clock.size = None
+    if size is not None:
+        machine.values[TIME_STEP_SIZE] = ValueEntry(8, TIME_STEP_SIZE, "Double")
+    give(machine, ACK, ACK, brought(0.5), *[at(shown)] * 3, *[ValueContent(8, size or "")] * 2)
+    while not machine.finished:
+        if Code.GET_VALUE_IDS in codes(machine):
+            give(machine, ValueIds(0))
+        else:
+            silence(machine)
+    if believed:
+        np.testing.assert_array_equal(machine.result().completions[1].outputs, [0.5])
+        return
+    with pytest.raises(StepUncertain, match="counted twice, and it is not known how long a step takes"):
+        machine.result()
 
 
 @pytest.mark.parametrize("ago, checked", [(0.0, True), (29.0, True), (31.0, False)])

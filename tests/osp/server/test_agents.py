@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 
 from ospbridge.interface import InterfaceValue
-from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.profile import NERD, Profile
 from ospbridge.osp.world import WorldAgent
 from tests.osp.served import EchoWorld, Server
+from tests.osp.stage import BOTH
 
-both = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda profile: profile.name)
 
-
-@both
+@BOTH
 def test_taken_agents_are_flagged_0_also_for_their_owner_d25(profile: Profile) -> None:
     server = Server(profile, EchoWorld((1, 1, 0), (1, 1, 0)))
     owner, other = server.player(2), server.join(2)
@@ -35,7 +34,7 @@ def test_nerd_awaits_one_ack_behind_a_listing_and_eats_what_comes_instead_d4_f3(
     assert server.machine.problems["datagram eaten in place of an acknowledgement"] == 1
 
 
-@both
+@BOTH
 def test_an_unknown_agent_s_info_is_empty_and_wants_no_ack_d5(profile: Profile) -> None:
     server = Server(profile)
     client = server.join()
@@ -49,7 +48,7 @@ def test_an_unknown_agent_s_info_is_empty_and_wants_no_ack_d5(profile: Profile) 
     assert client.register(1) == 1
 
 
-@both
+@BOTH
 def test_deregistering_tells_what_became_of_it_d6(profile: Profile) -> None:
     server = Server(profile, EchoWorld((1, 1, 0), (1, 1, 0), (1, 1, 0)))
     first, second = server.player(1), server.player(2, port=2)
@@ -60,7 +59,7 @@ def test_deregistering_tells_what_became_of_it_d6(profile: Profile) -> None:
     assert second.register(1) == 1
 
 
-@both
+@BOTH
 def test_requests_are_taken_with_and_without_the_end_byte_d3(profile: Profile) -> None:
     server = Server(profile)
     client = server.join()
@@ -84,13 +83,6 @@ def test_nerd_cuts_a_long_string_to_1023_bytes_that_end_with_zero_d15() -> None:
     info, value = client.ask(struct.pack("<Bi", 95, 1))
     assert len(info) == len(value) == 1023
     assert value.endswith(b"i\0")
-
-
-def test_strings_end_at_the_first_byte_that_is_not_ascii_under_nerd_d23() -> None:
-    name = "Kn\u00f6chel"
-    for profile, expected in ((NERD, b"Kn"), (DOCUMENT, name.encode())):
-        client = Server(profile, EchoWorld((1, 1, 0), names=[name])).join()
-        assert client.overview()[1][16:].partition(b"\0")[0] == expected
 
 
 def agent() -> WorldAgent:

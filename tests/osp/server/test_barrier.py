@@ -9,8 +9,7 @@ import pytest
 
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from tests.osp.served import Completion, EchoWorld, Server
-
-both = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda profile: profile.name)
+from tests.osp.stage import BOTH
 
 
 def two_agents(profile: Profile) -> Server:
@@ -24,7 +23,7 @@ def steps_and_resets(server: Server) -> tuple[int, int]:
 # --- the barrier ---------------------------------------------------------------------------------------------------
 
 
-@both
+@BOTH
 def test_a_step_waits_for_the_agents_of_all_clients(profile: Profile) -> None:
     server = two_agents(profile)
     first, second = server.player(1), server.player(2, port=2)
@@ -37,7 +36,7 @@ def test_a_step_waits_for_the_agents_of_all_clients(profile: Profile) -> None:
     assert server.machine.steps == 1
 
 
-@both
+@BOTH
 def test_a_reset_waits_for_one_request_for_each_agent_and_is_told_to_observers_too_d9(
     profile: Profile,
 ) -> None:
@@ -53,7 +52,7 @@ def test_a_reset_waits_for_one_request_for_each_agent_and_is_told_to_observers_t
     assert server.machine.resets == 1
 
 
-@both
+@BOTH
 def test_a_repeated_step_is_counted_again_and_fires_without_the_others_f8(profile: Profile) -> None:
     server = two_agents(profile)
     first, second = server.player(1), server.player(2, port=2)
@@ -73,10 +72,20 @@ def test_nerd_counts_an_observer_s_reset_d11() -> None:
     assert player.codes() == [75]
 
 
+def test_document_answers_an_observer_s_reset_without_counting_it() -> None:
+    server = Server(DOCUMENT)
+    player, observer = server.player(1), server.join(2)
+    observer.reset(99)
+    assert observer.codes() == [71]
+    assert player.codes() == []
+    player.reset()
+    assert server.world.seeds == [0], "nor does its seed count"
+
+
 # --- leaving in the middle -----------------------------------------------------------------------------------------
 
 
-@both
+@BOTH
 def test_deregistering_the_missing_agent_completes_the_step_f17(profile: Profile) -> None:
     server = two_agents(profile)
     client = server.player(1, 2)
@@ -173,7 +182,7 @@ def outputs_for(profile: Profile, data: bytes) -> list[float]:
 HEAD = struct.Struct("<Bii")
 
 
-@both
+@BOTH
 @pytest.mark.parametrize(
     "data, expected",
     [
@@ -194,7 +203,7 @@ def test_a_wrong_number_of_inputs_is_accepted_f11(
     assert outputs_for(profile, data) == pytest.approx(expected)
 
 
-@both
+@BOTH
 def test_inputs_are_clamped_and_nan_passes_f13(profile: Profile) -> None:
     data = HEAD.pack(80, 1, 3) + struct.pack("<3f", 1e30, -math.inf, math.nan)
     outputs = outputs_for(profile, data)
@@ -212,26 +221,15 @@ def test_the_ledger_tells_what_ran_with_which_inputs_and_who_asked() -> None:
     second.reset(0)
     first.step(1, 0.5)
     second.step(2, 2.0)
-    assert server.ledger == [
-        {
-            "kind": "reset",
-            "n": 1,
-            "time": 0.0,
-            "agents": {
-                "A1": {"inputs": [0.0], "client": "127.0.0.1:1", "votes": []},
-                "A2": {"inputs": [0.0], "client": "127.0.0.1:2", "votes": []},
-            },
-            "clients": ["127.0.0.1:1", "127.0.0.1:2"],
-            "seed": 3,
+    reset, step = server.ledger
+    assert (reset["kind"], reset["n"], reset["time"], reset["seed"]) == ("reset", 1, 0.0, 3)
+    assert step == {
+        "kind": "step",
+        "n": 1,
+        "time": 0.01,
+        "agents": {
+            "A1": {"inputs": [0.5], "client": "127.0.0.1:1", "votes": ["127.0.0.1:1"]},
+            "A2": {"inputs": [1.0], "client": "127.0.0.1:2", "votes": ["127.0.0.1:2"]},
         },
-        {
-            "kind": "step",
-            "n": 1,
-            "time": 0.01,
-            "agents": {
-                "A1": {"inputs": [0.5], "client": "127.0.0.1:1", "votes": ["127.0.0.1:1"]},
-                "A2": {"inputs": [1.0], "client": "127.0.0.1:2", "votes": ["127.0.0.1:2"]},
-            },
-            "clients": ["127.0.0.1:1", "127.0.0.1:2"],
-        },
-    ]
+        "clients": ["127.0.0.1:1", "127.0.0.1:2"],
+    }

@@ -10,8 +10,7 @@ from ospbridge.errors import WorldFailed
 from ospbridge.osp.messages import Truncated, decode_reply
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from tests.osp.served import Client, Completion, EchoWorld, Server
-
-both = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda profile: profile.name)
+from tests.osp.stage import BOTH
 
 EATEN = "datagram eaten in place of an acknowledgement"
 
@@ -82,16 +81,6 @@ def stalled(profile: Profile) -> tuple[Server, Client]:
     return server, server.player(1)
 
 
-def test_a_stalled_step_is_told_50_ms_late() -> None:
-    server, client = stalled(NERD)
-    client.step(1, 0.0, 0.0)
-    assert client.codes() == [81]
-    server.wait(0.049)
-    assert client.codes() == []
-    server.wait(0.002)
-    assert client.codes() == [85]
-
-
 def test_any_datagram_restarts_the_stall_f21() -> None:
     server, client = stalled(NERD)
     client.step(1, 0.0, 0.0)
@@ -118,7 +107,7 @@ def completions(client: Client) -> list[Completion]:
     return found
 
 
-@both
+@BOTH
 def test_events_come_in_order_of_occurrence_once_and_in_the_first_completion_only(profile: Profile) -> None:
     server = Server(profile, EchoWorld((1, 1, 0), (1, 1, 0)))
     client = server.player(1, 2)
@@ -133,7 +122,7 @@ def test_events_come_in_order_of_occurrence_once_and_in_the_first_completion_onl
     assert second.n_events == 0
 
 
-@both
+@BOTH
 @pytest.mark.parametrize("heard", [True, False], ids=["heard", "unheard"])
 def test_an_event_that_the_world_never_announced_is_its_failure(profile: Profile, heard: bool) -> None:
     server = Server(profile)
@@ -145,7 +134,7 @@ def test_an_event_that_the_world_never_announced_is_its_failure(profile: Profile
         client.step(1, 0.5, 0.5)
 
 
-@both
+@BOTH
 def test_a_deregistered_event_is_told_no_more_and_its_id_is_echoed_d24(profile: Profile) -> None:
     server = Server(profile)
     client = server.player(1)
@@ -174,12 +163,11 @@ def test_nerd_cuts_the_completion_of_300_outputs_to_1022_bytes_with_the_end_byte
     assert (cut.received, cut.announced) == (250, 302)
 
 
-both = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda profile: profile.name)
 STALLED = 0.06
 """Seconds after which a stalled completion has been told."""
 
 
-@both
+@BOTH
 def test_a_step_is_not_told_to_a_client_that_gave_its_agents_back_meanwhile(profile: Profile) -> None:
     server = Server(profile, stall=lambda: True)
     client = server.player(1)
@@ -192,7 +180,21 @@ def test_a_step_is_not_told_to_a_client_that_gave_its_agents_back_meanwhile(prof
     assert client.overview(), "the handler is free"
 
 
-@both
+@BOTH
+def test_an_event_that_nobody_listens_to_any_more_is_not_told_with_the_step_it_occurred_in(
+    profile: Profile,
+) -> None:
+    server = Server(profile, stall=lambda: True)
+    client = server.player(1)
+    kept, dropped = client.listen("/Control/StepCompleted"), client.listen("/Control/NextStep")
+    client.step(1, 0.0, 0.0)
+    client.send(struct.pack("<Bi", 30, dropped))
+    client.read_all()
+    server.wait(STALLED)
+    assert Completion(client.read()).events == [kept]
+
+
+@BOTH
 def test_what_is_no_command_is_counted_and_an_acknowledgement_that_nobody_awaits_is_not(
     profile: Profile,
 ) -> None:

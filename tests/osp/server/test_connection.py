@@ -6,10 +6,9 @@ import struct
 
 import pytest
 
-from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.profile import NERD, Profile
 from tests.osp.served import EchoWorld, Server
-
-both = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda profile: profile.name)
+from tests.osp.stage import BOTH
 
 DOCUMENT_INIT = struct.pack("<Bii", 5, 1, 1)
 
@@ -25,7 +24,7 @@ def test_nerd_is_silent_to_other_forms_and_versions_d1_d2(data: bytes) -> None:
     assert server.machine.problems.total() == 1
 
 
-@both
+@BOTH
 def test_inits_beyond_the_limit_are_not_answered(profile: Profile) -> None:
     server = Server(profile, max_handlers=2)
     server.join()
@@ -38,7 +37,7 @@ def test_inits_beyond_the_limit_are_not_answered(profile: Profile) -> None:
     server.join()
 
 
-@both
+@BOTH
 def test_an_init_beyond_the_limit_closes_the_handler_of_a_client_long_silent(profile: Profile) -> None:
     server = Server(profile, max_handlers=3)
     player, silent = server.player(1), server.join(2)
@@ -52,7 +51,7 @@ def test_an_init_beyond_the_limit_closes_the_handler_of_a_client_long_silent(pro
     assert player.codes() == [81, 85], "whoever controls an agent stays"
 
 
-@both
+@BOTH
 def test_end_after_an_event_registration_does_not_kill_this_server_f19(profile: Profile) -> None:
     server = Server(profile)
     listener, player = server.join(1), server.player(1, port=2)
@@ -78,7 +77,7 @@ def test_nerd_tells_a_restart_to_all_with_a_stray_71_and_closes_all_d7() -> None
     assert again.codes() == [71, 71, 75]
 
 
-@both
+@BOTH
 def test_a_restart_on_the_main_port_is_ignored_d20(profile: Profile) -> None:
     server = Server(profile)
     client = server.join()
@@ -87,7 +86,7 @@ def test_a_restart_on_the_main_port_is_ignored_d20(profile: Profile) -> None:
     assert client.read_all() == []
 
 
-@both
+@BOTH
 @pytest.mark.parametrize(
     "data",
     [

@@ -12,15 +12,14 @@ from ospbridge.osp.server.repository import (
     parse_double,
 )
 from tests.osp.served import Client, Completion, EchoWorld, Server
-
-both = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda profile: profile.name)
+from tests.osp.stage import BOTH
 
 
 def idents(data: bytes, offset: int) -> list[int]:
     return list(struct.unpack_from(f"<{(len(data) - offset) // 4}i", data, offset))
 
 
-@both
+@BOTH
 def test_the_repository_has_time_seed_step_size_and_every_interface_value(profile: Profile) -> None:
     names = set(Server(profile, EchoWorld((1, 2, 1), names=["cart"])).join().find(".*"))
     assert names == {
@@ -58,7 +57,7 @@ def test_nerd_matches_whole_names_d17() -> None:
     assert not client.find("")
 
 
-@both
+@BOTH
 @pytest.mark.parametrize(
     "expression", ["[", "(", "*", "a{9999999999}", "(" * 1000, "." * (LONGEST_EXPRESSION + 1)]
 )
@@ -77,7 +76,7 @@ def test_a_text_reads_as_it_was_set_on_nerd_up_to_the_first_byte_that_is_not_asc
     assert client.ask(struct.pack("<Bi", 50, ident))[0][5:].partition(b"\0")[0] == read
 
 
-@both
+@BOTH
 def test_an_unknown_value_reads_as_id_minus_1_and_sets_with_status_2(profile: Profile) -> None:
     client = Server(profile).join()
     end = b"x" if profile.end_marker else b""
@@ -87,7 +86,7 @@ def test_an_unknown_value_reads_as_id_minus_1_and_sets_with_status_2(profile: Pr
     assert client.ask(b"\x32")[0][1:5] == b"\xff\xff\xff\xff"
 
 
-@both
+@BOTH
 @pytest.mark.parametrize(
     "name, good, bad",
     [
@@ -129,7 +128,7 @@ def run(client: Client, steps: int) -> None:
     client.read_all()
 
 
-@both
+@BOTH
 def test_time_advances_by_step_size_without_drift_and_is_zeroed_by_a_reset(profile: Profile) -> None:
     server = Server(profile)
     client = server.player(1)
@@ -145,7 +144,7 @@ def test_time_advances_by_step_size_without_drift_and_is_zeroed_by_a_reset(profi
     assert client.value("/Simulation/SimulationTime") == "0"
 
 
-@both
+@BOTH
 def test_time_goes_on_from_where_it_is_when_the_step_size_changes(profile: Profile) -> None:
     server = Server(profile)
     client = server.player(1)
