@@ -92,7 +92,8 @@ def test_any_reply_comes_back_from_its_bytes(message: Message, end: bool, limit:
 
 @pytest.mark.parametrize("outputs, infos, events", [(300, 20, 0), (200, 100, 7), (100, 100, 200), (3, 2, 2)])
 def test_a_cut_completion_is_a_prefix_of_the_whole_one(outputs: int, infos: int, events: int) -> None:
-    whole = StepCompleted(3, np.arange(outputs), np.arange(infos), tuple(range(events)))
+    numbers = np.arange(outputs + infos, dtype=np.float32)
+    whole = StepCompleted(3, numbers[:outputs], numbers[outputs:], tuple(range(events)))
     data = whole.encode()
     for length in (21, 22, 24, 40, 1022, 1023, 1024):
         if length > len(data):
