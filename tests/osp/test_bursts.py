@@ -10,6 +10,7 @@ import pytest
 from ospbridge.errors import RemoteProtocolError
 from ospbridge.osp.client import bursts, roster
 from ospbridge.osp.client.bursts import FROM_ONE
+from ospbridge.osp.client.leaving import leave
 from ospbridge.osp.client.machine import ClientMachine
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import (
@@ -112,6 +113,17 @@ def test_pieces_may_count_from_1(agents: int) -> None:
     assert [value.name for value in interface.infos] == ["/value7", "/value8"]
     assert server.asked == FROM_ONE + 1, "it is known by then"
     assert machine.now - began < DOCUMENT.patience
+
+
+def test_who_leaves_in_the_midst_of_a_list_acknowledges_its_pieces() -> None:
+    """Else a server that waits for that hears nothing of the goodbye."""
+    machine = ClientMachine(DOCUMENT)
+    machine.begin(roster.overview(machine), 0.0)
+    machine.interrupt(KeyboardInterrupt())
+    machine.begin(leave(machine, (1,)), 0.0)
+    machine.outgoing.clear()
+    machine.receive(AgentOverviewNext(0, 1, "Agent", 1, "agent0").encode(), 0.0)
+    assert machine.outgoing[0][0] == Code.AGENT_OVERVIEW_ACK
 
 
 @FROM_0_OR_1
