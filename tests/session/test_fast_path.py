@@ -7,7 +7,6 @@ import select
 import socket
 import threading
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -322,20 +321,6 @@ def test_the_answers_of_a_step_that_a_copy_of_a_vote_ran_are_not_those_of_the_ne
     assert Anomaly in [type(notice) for notice in line.machine.notices]
 
 
-@pytest.mark.parametrize("thinks", [0.002, 0.02])
-@pytest.mark.parametrize("driver", ["blocking", *HALVES, "trio"])
-def test_a_simulator_that_thinks_is_waited_for_on_the_straight_way(driver: str, thinks: float) -> None:
-    line = Line(DOCUMENT, driver=driver)
-    with served(line, [(0.0, ACK), (thinks, DONE)]):
-        way = line.walk()
-    assert way is not None
-    assert way.outcomes()["agent"].outputs.tolist() == [0.5]
-    assert line.said() == [StepCompletedAck]
-    if driver == "trio":
-        assert (sum(line.tally.sent), sum(line.tally.received)) == (2, 2)
-    line.close()
-
-
 def test_a_step_that_is_cancelled_while_it_waits_is_in_doubt() -> None:
     line = Line(DOCUMENT, driver="trio")
 
@@ -352,22 +337,6 @@ def test_a_step_that_is_cancelled_while_it_waits_is_in_doubt() -> None:
     with pytest.raises(StepUncertain, match="may be outstanding"):
         line.step()
     line.close()
-
-
-@contextmanager
-def served(line: Line, answers: list[tuple[float, bytes]]) -> Iterator[None]:
-    """One step, whose datagrams come after so many seconds each."""
-
-    def serve() -> None:
-        line.server.recv(65_536)
-        for seconds, datagram in answers:
-            time.sleep(seconds)
-            line.say(datagram)
-
-    server = threading.Thread(target=serve)
-    server.start()
-    yield
-    server.join(5)
 
 
 # --- datagrams that cannot be sent ----------------------------------------------------------------------------------
