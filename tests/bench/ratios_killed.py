@@ -1,5 +1,5 @@
-"""How soon a simulator that is killed is noticed, and one that is back is joined, beside the silence that would be waited
-for otherwise: medians of many deaths. docs/explanation/faults.md names them."""
+"""How soon a simulator that is killed is noticed, and one that is back is joined, beside the silence that would be
+waited for otherwise: medians of many deaths. docs/explanation/faults.md names them."""
 
 from __future__ import annotations
 
