@@ -175,7 +175,7 @@ def test_no_step_goes_on_silently_behind_one_that_was_interrupted(
         tried = 0
         parts = sample(range(PARTS), TRIED)
         for part in parts:
-            line = drawn.randint(part * lines // PARTS + 1, (part + 1) * lines // PARTS)
+            line = part * lines // PARTS + 1 + drawn.randrange(max(lines // PARTS, 1))
             try:
                 interrupted(line)
             except KeyboardInterrupt:
