@@ -198,8 +198,12 @@ class LocalDaemon:
 
 
 def run_here(*arguments: str) -> Result:
-    """An ``ospbridge`` command that ends by itself, in this process."""
+    """An ``ospbridge`` command that ends by itself, in this process.
+
+    It leaves the log to whoever has it: a daemon beside it would go on to write where the command did.
+    """
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(structlog, "configure", lambda **_: None)
         for changes_the_process in ("allow_many", "collect_seldom"):
             patch.setattr(f"ospbridge.cli.connect.{changes_the_process}", lambda: None)
         return CliRunner().invoke(main, arguments)
