@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from ospbridge.bench.processes import ProgramFailed
 from ospbridge.bench.report import Panel, Quantity, Report, Row
 from ospbridge.cli import bench_all, main
+from tests.cli.programs import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -183,7 +184,7 @@ def test_an_interrupted_measurement_ends_what_it_started() -> None:
     assert children
     assert program.returncode == 130, errors
     assert b"Traceback" not in errors
-    assert not [child for child in children if Path(f"/proc/{child}").exists()]
+    until(lambda: not [child for child in children if Path(f"/proc/{child}").exists()])
 
 
 def _measures(pid: int) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ospbridge.envs.groups.hub_rows import HubRows
+from ospbridge.envs.groups.infos import in_columns
 from ospbridge.envs.groups.rows import ActionRows
 from ospbridge.errors import RemoteProtocolError
 from ospbridge.hub.framing import HEAD, encode
@@ -79,3 +80,11 @@ def test_numbers_of_another_size_are_told(observed: int, informed: int, rewards:
     encode(Numbers(7, bytearray(3 * 4 * observed), bytes(3 * 4 * informed), bytes(8 * rewards)), frame)
     with pytest.raises(RemoteProtocolError, match=r"of \(48, 24, 24\) bytes for 3 agents"):
         rows_of_all().read(memoryview(frame)[HEAD.size :])
+
+
+def test_infos_that_are_not_all_alike_are_no_columns() -> None:
+    """So that gymnasium's own way gathers them, which loses no key that only one environment has."""
+    alike, more = {"a": 1.0, "b": 2.0}, {"a": 1.0, "b": 2.0, "reason": "late"}
+    assert in_columns([alike, alike]) is not None
+    assert in_columns([alike, more]) is None
+    assert in_columns([more, alike]) is None
