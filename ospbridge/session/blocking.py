@@ -325,7 +325,8 @@ class BlockingSession(Driven[Link]):
             goodbye = self.goodbye()
             if goodbye is not None:
                 confirmed = self.link.run(goodbye)
-        except OspBridgeError:
+        except (OspBridgeError, RuntimeError):
+            # The latter where another thread waits in a step: it is told as soon as the socket is gone.
             pass
         finally:
             try:
