@@ -108,7 +108,7 @@ def main() -> int:
             f"{name}: {good[name]} of {of[name]} mutants noticed, {good[name] / of[name]:.1%} "
             f"(of all: between {low:.1%} and {high:.1%}, 19 times in 20)"
         )
-    return 0 if good["both"] >= options.at_least * of["both"] else 1
+    return int(any(good[name] < options.at_least * of[name] for name in of))
 
 
 if __name__ == "__main__":
