@@ -203,16 +203,17 @@ class HubFleet:
 
     def _ask(self, turn: Turn) -> Exception | None:
         group = self.groups[turn.group]
-        failed: Exception | None = None
+        # Before it is asked, so that Ctrl-C just behind that leaves no answer that nobody expects.
+        self._sent.append((turn, None))
         try:
             if turn.seed:
                 group.ask_reset(turn.seed)
             else:
                 group.ask_step()
         except Exception as error:  # noqa: BLE001  # raised by ``recv``, behind the others' answers
-            failed = error
-        self._sent.append((turn, failed))
-        return failed
+            self._sent[-1] = turn, error
+            return error
+        return None
 
     def recv(self) -> list[Found | Exception]:
         found: list[Found | Exception] = []
