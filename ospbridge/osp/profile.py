@@ -98,6 +98,8 @@ class Profile:
     """Whether step requests made before a reset still count after it."""
     votes_survive_leaving: bool
     """Whether the requests of a client that leaves or deregisters stay counted, so that those of the others suffice."""
+    deaf_after_closed_port: bool
+    """Whether a handler whose datagram met a closed port hears nobody any more, and keeps its agents."""
     type_names: Mapping[str, str]
     """Names of variable types where they differ from ``Int``, ``Double``, ``Bool``, ``String``."""
 
@@ -136,6 +138,7 @@ DOCUMENT: Final = Profile(
     own_agents_available=False,
     votes_survive_reset=False,
     votes_survive_leaving=False,
+    deaf_after_closed_port=False,
     type_names=MappingProxyType({"Int": "Integer"}),
 )
 
@@ -168,6 +171,7 @@ NERD: Final = Profile(
     own_agents_available=False,
     votes_survive_reset=True,
     votes_survive_leaving=True,
+    deaf_after_closed_port=True,
     type_names=MappingProxyType({}),
 )
 

@@ -72,7 +72,8 @@ class UdpServer:
 
     ``faults``: what happens to datagrams on their way. ``report``: called at most once a second with the numbers of
     ignored datagrams by kind, when there were new ones. ``spin``: whether to poll before sleeping; by default where a
-    core is to spare and the loop has a process of its own.
+    core is to spare and the loop has a process of its own. ``deaf_after_closed_port``: a handler whose datagram met a
+    closed port is heard no more, as ``Profile`` says of real servers.
 
     Raises ConfigurationError if the address cannot be had.
     """
@@ -86,7 +87,9 @@ class UdpServer:
         faults: FaultPlan | None = None,
         report: Callable[[dict[str, int]], None] | None = None,
         spin: bool | None = None,
+        deaf_after_closed_port: bool = False,
     ) -> None:
+        self._deaf_after_closed_port = deaf_after_closed_port
         self._plan = None if faults is None or faults.harmless else faults
         self._machine = machine
         self._main, self._family = bound(host, port)
@@ -257,9 +260,11 @@ class UdpServer:
             return
         try:
             size = self._sockets[handler_id].recv_into(self._buffer)
+        except ConnectionRefusedError:
+            self._met_closed_port(fd)
+            return
         except OSError:
-            # Nothing there; or the client's port is closed, or a firewall turned an earlier datagram away. The real
-            # server does not care either.
+            # Nothing there; or a firewall turned an earlier datagram away. The real server does not care either.
             return
         data = bytes(self._view[:size])
         now = time.monotonic()
@@ -304,12 +309,18 @@ class UdpServer:
         try:
             sock.send(data)
         except ConnectionError:
+            self._met_closed_port(sock.fileno())
             # The error belongs to an earlier datagram and kept this one from leaving.
             with contextlib.suppress(OSError):
                 sock.send(data)
         except OSError:
             # The buffer is full, or the client's host cannot be reached: lost, as datagrams may be.
             pass
+
+    def _met_closed_port(self, fd: int) -> None:
+        """A datagram of a handler came back: it goes on, or hears nobody from here on, until it is closed."""
+        if self._deaf_after_closed_port and self._handler_of.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
 
     def _open(self, handler_id: int, peer: Any) -> None:
         sock = socket.socket(self._family, socket.SOCK_DGRAM)
@@ -337,8 +348,8 @@ class UdpServer:
             self._outgoing.pop(handler_id, None)
         sock = self._sockets.pop(handler_id, None)
         if sock is not None:
-            del self._handler_of[sock.fileno()]
-            self._epoll.unregister(sock.fileno())
+            if self._handler_of.pop(sock.fileno(), None) is not None:
+                self._epoll.unregister(sock.fileno())
             sock.close()
 
     # --- faults and reports ----------------------------------------------------------------------------------------

@@ -63,4 +63,12 @@ class UdpSimulator(UdpServer):
             ledger=ledger,
             max_handlers=max_handlers,
         )
-        super().__init__(self.machine, host=host, port=port, faults=faults, report=report, spin=spin)
+        super().__init__(
+            self.machine,
+            host=host,
+            port=port,
+            faults=faults,
+            report=report,
+            spin=spin,
+            deaf_after_closed_port=profile.deaf_after_closed_port,
+        )
