@@ -19,6 +19,7 @@ from ospbridge.session.seeing_off import SeeingOff
 from ospbridge.session.settling import GOODBYES
 from ospbridge.session.tenure import Tenure
 from ospbridge.session.unconnected import Unconnected
+from ospbridge.transport.guardian import Guarded
 from ospbridge.transport.udp import LARGEST_DATAGRAM, closed_port_probe, connect_to, open_udp
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class Arrival(Unconnected[ConnectMachine]):
         """What the handler sent before the socket was connected to it."""
         self._leases = leases
         self._lease = LeaseFile(leases)
+        self._guarded = Guarded(self.sock)
         self._place: Endpoint | None = None
         """The handler that the lease tells of."""
         try:
@@ -87,6 +89,7 @@ class Arrival(Unconnected[ConnectMachine]):
     def _turn_back(self) -> None:
         self.machine.turn_back()
         self._say()
+        self._guarded.drop()
         self.sock.close()
         self._lease.abandon()
 
@@ -126,6 +129,7 @@ class Arrival(Unconnected[ConnectMachine]):
         host, port = self.sock.getsockname()[:2]
         return Tenure(
             self._lease,
+            self._guarded,
             self.machine.server,
             local=Endpoint(host, port),
             handler=handler,

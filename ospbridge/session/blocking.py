@@ -29,9 +29,11 @@ from ospbridge.session.conversation import Conversation
 from ospbridge.session.crossing import Crossing, crossed
 from ospbridge.session.driven import Driven
 from ospbridge.session.equipping import equip
+from ospbridge.session.lease import being_freed
 from ospbridge.session.link import Link
 from ospbridge.session.locked_out import told_of_leases
-from ospbridge.session.reclaim import successors
+from ospbridge.session.lost_agents import told_of_restart
+from ospbridge.session.reclaim import FREED_WITHIN, LOOKED_EVERY, successors
 from ospbridge.session.settling import GOODBYES, RESTARTS
 from ospbridge.transport.addresses import parse_endpoint, resolve
 
@@ -143,7 +145,24 @@ class BlockingSession(Driven[Link]):
         try:
             session._arrived(arrival)
             if reclaim_stale:
+                give_up = monotonic() + FREED_WITHIN
+                while being_freed(server, leases) and monotonic() < give_up:
+                    sleep(LOOKED_EVERY)
                 freed += reclaim(successors(server, leases, session.machine.limits))
+                locked = session.run(session.conversation.locked_by_the_dead())
+                if locked:
+                    session.restart_communication()
+                    session = cls.connect(
+                        simulator,
+                        profile=profile,
+                        limits=limits,
+                        spin=spin,
+                        trace=trace,
+                        leases=leases,
+                        reclaim_stale=False,
+                    )
+                    session.machine.notices.remark(told_of_restart(server, locked))
+                    freed += locked
             session.freed = tuple(freed)
         except BaseException:
             session.close()

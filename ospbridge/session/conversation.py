@@ -37,7 +37,8 @@ from ospbridge.osp.step import barrier
 from ospbridge.osp.step.votes import Vote
 from ospbridge.session import variables
 from ospbridge.session.arguments import agent_name, need_mapping, seed_of, text_of
-from ospbridge.session.lost_agents import explained, forget, stuck
+from ospbridge.session.lease import any_stale, forget_all
+from ospbridge.session.lost_agents import explained, forget, locked_by_the_dead, stuck
 from ospbridge.session.matching import choose, left_out, unknown
 from ospbridge.session.tenure import Tenure
 
@@ -355,7 +356,10 @@ class Conversation:
     def restart_communication(self) -> Exchange[bool]:
         """Disconnect every client of the simulator."""
         try:
-            return (yield from asking.reset_communication(self.machine))
+            confirmed = yield from asking.reset_communication(self.machine)
+            if confirmed:
+                forget_all(self.server, self._leases)
+            return confirmed
         finally:
             self.forget_lease()
 
@@ -377,6 +381,19 @@ class Conversation:
         """The agents and our place are free: nobody needs to reclaim them. ``refused``: a closed port says so."""
         if self._tenure is not None:
             self._tenure.end(refused=refused)
+
+    def locked_by_the_dead(self) -> Exchange[list[str]]:
+        """Taken agents that only a restart of the communication frees, where that disturbs nobody else."""
+        own = None if self._tenure is None else self._tenure.lease
+        if not self.machine.profile.deaf_after_closed_port or not any_stale(self.server, self._leases):
+            return []
+        entries = yield from self.overview()
+        return locked_by_the_dead(entries, self.server, self._leases, own)
+
+    def unguard(self) -> None:
+        """The guardian is to say nothing for this session, whose socket is closed next."""
+        if self._tenure is not None:
+            self._tenure.unguard()
 
     def abandon_lease(self) -> None:
         """The agents may still be taken: leave the lease for a successor. The socket must be closed by then."""

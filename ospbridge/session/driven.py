@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ospbridge.session.lost_agents import given_up
 from ospbridge.session.settling import GOODBYES
+from ospbridge.transport.guardian import take_problem
 
 if TYPE_CHECKING:
     import socket
@@ -41,6 +42,10 @@ class Driven(Generic[L]):
         """Take over what came on the way here, and what may still come of it."""
         self._others = arrival.others()
         self.link.take_early(arrival.early)
+        if problem := take_problem():
+            self.machine.notices.remark(
+                f"no guardian protects the agents of this process: {problem}; if it is killed, they may stay taken"
+            )
 
     @property
     def profile(self) -> Profile:
@@ -98,6 +103,7 @@ class Driven(Generic[L]):
     def _drop(self) -> None:
         self.closed = True
         # Whoever finds the lease unlocked takes it that its port can be had.
+        self.conversation.unguard()
         self._socket.close()
         if self._others is not None:
             self._others.close()

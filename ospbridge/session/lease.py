@@ -26,7 +26,7 @@ from ospbridge.transport.squatting import squatter
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Lease", "LeaseFile", "stale_leases"]
+__all__ = ["Lease", "LeaseFile", "any_stale", "being_freed", "forget_all", "held_by_others", "stale_leases"]
 
 SUFFIX: Final = ".lease"
 LARGEST: Final = 1_000_000
@@ -73,6 +73,7 @@ class LeaseFile:
         self._directory = directory
         self._descriptor: int | None = taken_over[0] if taken_over else None
         self._path: Path | None = taken_over[1] if taken_over else None
+        self._owner = os.getpid()
 
     def write(self, lease: Lease) -> None:
         """Create or replace the content; the lock is held from the first write on."""
@@ -104,6 +105,13 @@ class LeaseFile:
     def held(self) -> bool:
         """It was written, and not let go since."""
         return self._descriptor is not None
+
+    @property
+    def place(self) -> tuple[int, Path] | None:
+        """Its descriptor and its path; None where it was not written, or was let go."""
+        if self._descriptor is None or self._path is None:
+            return None
+        return self._descriptor, self._path
 
     @property
     def stands(self) -> bool:
@@ -147,6 +155,10 @@ class LeaseFile:
         """Let go of the lock and leave the file: a successor will free the agents."""
         if self._descriptor is not None:
             with suppress(OSError):
+                # The guardian may have a duplicate, whose lock is the same one; so has the parent of a forked child.
+                if self._owner == os.getpid():
+                    fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            with suppress(OSError):
                 os.close(self._descriptor)
         self._descriptor = self._path = None
 
@@ -180,6 +192,76 @@ def stale_leases(server: Endpoint, directory: Path | None = None) -> Iterator[tu
             os.close(descriptor)
             continue
         yield lease, LeaseFile(directory, taken_over=(descriptor, path))
+
+
+def any_stale(server: Endpoint, directory: Path | None = None) -> bool:
+    """Whether a session with ``server`` has died, and its agents may still be taken."""
+    found = False
+    for _, file in stale_leases(server, directory):
+        file.abandon()
+        found = True
+    return found
+
+
+def forget_all(server: Endpoint, directory: Path | None = None) -> None:
+    """The communication of ``server`` was restarted: no dead session has an agent there any more."""
+    for _, file in stale_leases(server, directory):
+        file.remove()
+
+
+def being_freed(server: Endpoint, directory: Path | None = None) -> bool:
+    """Whether a guardian says goodbye just now: a lease with ``server`` is held, and its session's process is gone."""
+    return any(_gone(lease.pid) for _, lease in _held(server, directory))
+
+
+def held_by_others(server: Endpoint, own: Path | None, directory: Path | None = None) -> bool:
+    """Whether a session with ``server`` lives, but for the one whose lease is at ``own``."""
+    return any(path != own for path, _ in _held(server, directory))
+
+
+def _held(server: Endpoint, directory: Path | None) -> Iterator[tuple[Path, Lease]]:
+    """Leases with ``server`` that somebody has locked."""
+    directory = directory or runtime_directory() / "leases"
+    try:
+        paths = sorted(directory.glob(f"*{SUFFIX}")) if _believed(directory) else []
+    except OSError:
+        return
+    for path in paths:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            lease = _read(descriptor)
+            if lease is not None and lease.endpoint == server and _is_locked(descriptor):
+                yield path, lease
+        except OSError:
+            continue
+        finally:
+            os.close(descriptor)
+
+
+def _is_locked(descriptor: int) -> bool:
+    """Whether somebody else has locked it. A lock of our own ends with the descriptor."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
+
+
+def _gone(pid: int) -> bool:
+    """Whether a process has ended; its parent need not have taken notice yet."""
+    try:
+        # Behind the name, which may hold anything.
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] in {
+            "Z",
+            "X",
+        }
+    except FileNotFoundError:
+        return True
+    except (OSError, IndexError):
+        return False
 
 
 def _believed(directory: Path) -> bool:

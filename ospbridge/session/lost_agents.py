@@ -8,21 +8,29 @@ told is what is known, and no more.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ospbridge.errors import AgentTaken, BarrierStuck
-from ospbridge.session.lease import stale_leases
+from ospbridge.session.lease import held_by_others, stale_leases
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from pathlib import Path
 
-    from ospbridge.interface import Endpoint
+    from ospbridge.interface import AgentEntry, Endpoint
 
-__all__ = ["explained", "forget", "found_dead", "given_up", "stuck"]
+__all__ = [
+    "explained",
+    "forget",
+    "found_dead",
+    "given_up",
+    "locked_by_the_dead",
+    "stuck",
+    "told_of_restart",
+]
 
 RECENT: Final = 60.0
 """Seconds for which a simulator may be letting go of agents whose handler is gone."""
@@ -61,6 +69,32 @@ def forget(server: Endpoint, agent: str) -> None:
                 _losses.remove(loss)
             if len(loss.agents) > 1:
                 _losses.append(loss._replace(agents=loss.agents - {agent}))
+
+
+def told_of_restart(server: Endpoint, agents: Collection[str]) -> str:
+    """What users are told when that was done for these agents."""
+    freed = _listed(agents)
+    return (
+        f"the communication of {server} was restarted, which alone freed {freed} of a killed session of ours"
+    )
+
+
+def locked_by_the_dead(
+    entries: Collection[AgentEntry], server: Endpoint, leases: Path | None, own: Path | None
+) -> list[str]:
+    """Agents that only a restart of the communication frees, where that provably disturbs nobody else.
+
+    They are all that are taken, and dead sessions of ours had them, whose old handlers were silent when their leases
+    were tried. ``own`` is the lease of the session that asks. Empty where another session of ours lives, or where any
+    agent may be somebody else's.
+    """
+    taken = [entry.name for entry in entries if not entry.available]
+    dead: list[str] = []
+    for lease, file in stale_leases(server, leases):
+        file.abandon()
+        dead += lease.agents
+    ours = not Counter(taken) - Counter(dead)
+    return taken if taken and ours and not held_by_others(server, own, leases) else []
 
 
 @contextmanager

@@ -35,8 +35,11 @@ if TYPE_CHECKING:
     from ospbridge.osp.timing import Limits
     from ospbridge.session.lease import Lease, LeaseFile
 
-__all__ = ["AT_ONCE", "Successor", "in_place_of", "successors"]
+__all__ = ["AT_ONCE", "FREED_WITHIN", "LOOKED_EVERY", "Successor", "in_place_of", "successors"]
 
+FREED_WITHIN: Final = 3.0
+"""Seconds that a guardian may take to say goodbye for a session whose process is gone, its start included."""
+LOOKED_EVERY: Final = 0.02
 AT_ONCE: Final = 32
 """Goodbyes that are said side by side, each of which takes a descriptor or two."""
 

@@ -16,8 +16,10 @@ from ospbridge.session.arriving import Arrival
 from ospbridge.session.conversation import Conversation
 from ospbridge.session.driven import Driven
 from ospbridge.session.equipping import equip
+from ospbridge.session.lease import being_freed
 from ospbridge.session.locked_out import told_of_leases
-from ospbridge.session.reclaim import successors
+from ospbridge.session.lost_agents import told_of_restart
+from ospbridge.session.reclaim import FREED_WITHIN, LOOKED_EVERY, successors
 from ospbridge.session.settling import GOODBYES, RESTARTS
 from ospbridge.session.trio_connecting import find_handler, reclaim, see_off
 from ospbridge.session.trio_link import TrioLink
@@ -121,7 +123,26 @@ class TrioSession(Driven[TrioLink]):
         try:
             session._arrived(arrival)
             if reclaim_stale:
+                give_up = trio.current_time() + FREED_WITHIN
+                # What another process does is looked for, since nothing tells when it is done.
+                while being_freed(server, leases) and trio.current_time() < give_up:  # noqa: ASYNC110
+                    await trio.sleep(LOOKED_EVERY)
                 await reclaim(successors(server, leases, session.machine.limits))
+                locked = await session._run(session.conversation.locked_by_the_dead())
+                if locked:
+                    await session.restart_communication()
+                    session = await cls.connect(
+                        simulator,
+                        profile=profile,
+                        limits=limits,
+                        spin=spin,
+                        trace=trace,
+                        tally=tally,
+                        leases=leases,
+                        reclaim_stale=False,
+                        linger=linger,
+                    )
+                    session.machine.notices.remark(told_of_restart(server, locked))
         except BaseException:
             await session.aclose()
             raise

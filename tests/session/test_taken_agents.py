@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import pytest
 from ospbridge.errors import AgentTaken, BarrierStuck
 from ospbridge.interface import AgentEntry, Endpoint, Match
 from ospbridge.osp.client.notices import told_by
+from ospbridge.osp.profile import NERD
 from ospbridge.osp.timing import Limits
 from ospbridge.session import lost_agents
 from ospbridge.session.lost_agents import explained, found_dead, given_up
@@ -22,6 +24,7 @@ from tests.session.drivers import Driver
 from tests.session.servers import bound, changed, leases
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from ospbridge.osp.profile import Profile
@@ -59,24 +62,60 @@ def test_an_agent_of_a_session_whose_handler_has_just_gone_is_not_said_to_be_ano
     assert e.value.agents == ("agent1",)
 
 
-@pytest.mark.loopback
-def test_an_agent_whose_lease_is_there_is_not_said_to_be_another_clients(
-    either: Driver, simulator: UdpSimulator
-) -> None:
+@contextmanager
+def killed_and_not_heard(simulator: UdpSimulator) -> Iterator[Path]:
+    """The lease of a session that has died with agent1, and whose old handler hears no goodbye."""
     session = BLOCKING.connect(simulator)
     session.register("agent1")
     session.disown()
     (file,) = leases()
     with bound() as silent:
-        # The goodbye is not heard.
         changed(file, handler_port=silent.getsockname()[1])
+        yield file
+
+
+@pytest.mark.loopback
+def test_an_agent_whose_lease_is_there_is_not_said_to_be_another_clients(
+    either: Driver, simulator: UdpSimulator
+) -> None:
+    with killed_and_not_heard(simulator) as file, BLOCKING.connect(simulator, reclaim_stale=False) as other:
+        # Of two agents that are taken one is somebody else's: nothing may be restarted.
+        other.register("agent2")
         with pytest.raises(
             AgentTaken, match="a session of ours was lost that may still have it, and its lease"
         ) as e:
             register(either, simulator, "agent1")
+        assert file in leases()
     assert "another client" not in e.value.message
     assert "each new session says goodbye for the lost one" in e.value.hint
-    assert leases() == [file]
+
+
+@pytest.mark.loopback
+@pytest.mark.parametrize("profile", [NERD], ids=["nerd"])
+def test_agents_that_only_our_dead_have_are_freed_by_a_restart_of_the_communication(
+    either: Driver, simulator: UdpSimulator
+) -> None:
+    with (
+        killed_and_not_heard(simulator),
+        either.connect(simulator, limits=Limits(close=0.3)) as session,
+    ):
+        session.register("agent1", "agent2")
+        (told,) = told_by(session.take_notices()).remarks
+    assert told.endswith("was restarted, which alone freed agent1 of a killed session of ours")
+    assert leases() == []
+
+
+@pytest.mark.loopback
+@pytest.mark.parametrize("profile", [NERD], ids=["nerd"])
+def test_nothing_is_restarted_while_another_session_of_ours_lives(
+    either: Driver, simulator: UdpSimulator
+) -> None:
+    with (
+        killed_and_not_heard(simulator),
+        BLOCKING.connect(simulator, reclaim_stale=False),
+        pytest.raises(AgentTaken, match="a session of ours was lost that may still have it"),
+    ):
+        register(either, simulator, "agent1")
 
 
 @pytest.mark.loopback
