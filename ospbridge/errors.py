@@ -37,6 +37,7 @@ __all__ = [
     "SessionEvicted",
     "SessionLost",
     "SimulatorNotFound",
+    "SimulatorNotStarted",
     "SimulatorSilent",
     "StepUncertain",
     "TaskError",
@@ -70,11 +71,15 @@ class OspBridgeError(Exception):
         """As other processes get it: what is made of the message is not made once more."""
         return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
 
+    def add(self, what: str) -> None:
+        """Tell more of it."""
+        self.message += what
+        self.args = (self.message,)
+
     def after(self, waited: float) -> Self:
         """The same, with the seconds for which it was waited in vain; less than one is not worth a word."""
         if waited >= 1.0:
-            self.message += f", still so after {waited:.1f} s"
-            self.args = (self.message,)
+            self.add(f", still so after {waited:.1f} s")
         return self
 
     @property
@@ -192,6 +197,12 @@ class VersionRefused(SimulatorNotFound):
     """The server answered with another protocol version than 1.1."""
 
     default_hint = "ospbridge speaks OSP 1.1 only; update the simulator"
+
+
+class SimulatorNotStarted(OspBridgeError):
+    """A simulator that was to be launched could not be started, ended at once, or does not answer where it should."""
+
+    exit_code = 69
 
 
 class QueryTimeout(OspBridgeError):

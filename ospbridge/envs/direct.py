@@ -166,6 +166,8 @@ class DirectSeat:
         if reason:
             self.shared.give_up(reason)
             feedback.truncate(reason)
+        else:
+            self.shared.budget.give_back()
 
     def _open(self) -> SharedSession:
         if self._closed:

@@ -15,9 +15,10 @@ from gymnasium import logger
 
 from ospbridge.envs.annotating import check_annotates
 from ospbridge.envs.direct import DirectSeat
+from ospbridge.envs.launching import launch_of, launched_for
 from ospbridge.envs.panel import check_render_mode
 from ospbridge.envs.scenarios import EnvScenario
-from ospbridge.envs.sharing import acquire, acquire_all
+from ospbridge.envs.sharing import SharedSession, acquire, acquire_all, acquire_launched
 from ospbridge.envs.terms import Terms, say
 from ospbridge.envs.tls_options import files_for, tls_files
 from ospbridge.errors import UsageError
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from ospbridge.envs.groups.group import DirectGroup, Group
     from ospbridge.envs.groups.hub_group import HubGroup
     from ospbridge.envs.options import Options
+    from ospbridge.launch.command import LaunchSpec
+    from ospbridge.launch.simulator import LaunchedSimulator
     from ospbridge.session.hub_client import HubClient
     from ospbridge.session.hub_seat import HubSeat
 
@@ -59,6 +62,7 @@ class Joining:
         check_render_mode(options["render_mode"])
         check_annotates(options["annotates"], simulator)
         simulators, bridges = several(simulator, "simulator"), several(bridge, "bridge")
+        self._launch = launch_of(options, simulators or bridges)
         if simulators is not None and bridges is not None:
             raise UsageError(
                 "both simulator and bridge were given",
@@ -83,14 +87,14 @@ class Joining:
                 f"wait must be a number of seconds, 0 or more, got {wait!r}", hint="0 does not wait at all"
             )
         profile_named(profile)
-        if simulators is None:
+        if simulators is None and self._launch is None:
             _check_daemons_own(profile, self._limits, trace)
         self._tls = tls_files(options["tls_cert"], options["tls_key"], options["tls_ca"], simulator=simulator)
         self._simulators = simulators or ()
         self._bridges = bridges or ()
-        self.direct = simulators is not None
+        self.direct = simulators is not None or self._launch is not None
         """It joins simulators itself."""
-        self.addresses = self._simulators or self._bridges or ("the daemon",)
+        self.addresses: Sequence[str] = self._simulators or self._bridges or ("the daemon",)
         """Where its agents are, for people."""
         self.spin = options["spin"]
         self._rules = EnvScenario(options["scenario"])
@@ -114,11 +118,28 @@ class Joining:
         """One agent of the only simulator, taken. Raises what joining raises, and AgentNotFound."""
         self.only_one()
         rules = self._rules
+        if self._launch is not None:
+            with ExitStack() as undo:
+                (launched,) = launched_for(self._launch, 1, undo)
+                self.addresses = (str(launched.address),)
+                with rules.blamed(agent):
+                    shared = acquire_launched(
+                        self._launched_terms(launched),
+                        rules.agent(agent),
+                        self._trace,
+                        launched,
+                        meant=rules.meant,
+                    )
+                undo.pop_all()
+            return self._direct_seat(shared, shared.terms)
         terms = self._terms(self._simulators[0])
         with rules.blamed(agent):
             shared = acquire(terms, rules.agent(agent), self._trace, meant=rules.meant)
+        return self._direct_seat(shared, terms)
+
+    def _direct_seat(self, shared: SharedSession, terms: Terms) -> DirectSeat:
         try:
-            task = rules.task(shared.agent, bounded=shared.session.profile.outputs_normalised)
+            task = self._rules.task(shared.agent, bounded=shared.session.profile.outputs_normalised)
             return DirectSeat(shared, task, terms)
         except BaseException:
             shared.release()
@@ -140,12 +161,51 @@ class Joining:
 
     # --- several agents --------------------------------------------------------------------------------------------
 
-    def direct_groups(self, agents: str | Sequence[str]) -> list[DirectGroup]:
-        """All free agents of each simulator that fit, taken. Raises as ``direct_seat`` does."""
+    def direct_groups(self, agents: str | Sequence[str], wanted: int = 1) -> list[DirectGroup]:
+        """All free agents of each simulator that fit, taken. Raises as ``direct_seat`` does.
+
+        Launched ones are as many as it takes for ``wanted`` agents.
+        """
+        if self._launch is not None:
+            return self._launched_groups(self._launch, agents, wanted)
         return _all_or_none(
             partial(self._direct_group, simulator, agents, self._trace_of(at))
             for at, simulator in enumerate(self._simulators)
         )
+
+    def _launched_groups(
+        self, spec: LaunchSpec, agents: str | Sequence[str], wanted: int
+    ) -> list[DirectGroup]:
+        """The first simulator tells how many agents one has; the others start side by side."""
+        with ExitStack() as undo:
+            groups: list[DirectGroup] = []
+            launched = launched_for(spec, 1, undo, of=wanted)
+            while launched:
+                for simulator in launched:
+                    trace = self._trace_of(len(groups))
+                    groups.append(self._launched_group(simulator, agents, trace))
+                    undo.callback(groups[-1].close)
+                each = len(groups[0].interfaces)
+                launched = launched_for(spec, wanted // each - len(groups), undo, of=wanted)
+            self.addresses = tuple(str(group.shared.terms.simulator) for group in groups)
+            undo.pop_all()
+        return groups
+
+    def _launched_group(
+        self, launched: LaunchedSimulator, agents: str | Sequence[str], trace: Path | None
+    ) -> DirectGroup:
+        from ospbridge.envs.groups.group import DirectGroup
+
+        rules = self._rules
+        with rules.blamed(agents):
+            shared = acquire_launched(
+                self._launched_terms(launched), self._patterns(agents), trace, launched, meant=rules.meant
+            )
+        try:
+            return DirectGroup(shared, rules.task)
+        except BaseException:
+            shared.release()
+            raise
 
     def hub_groups(self, agents: str | Sequence[str]) -> list[HubGroup]:
         """All agents of each daemon that fit, taken. Raises as ``hub_seat`` does."""
@@ -192,6 +252,11 @@ class Joining:
         named = parse_endpoint(simulator)
         _, server = resolve(named)
         return Terms(server, named, self._profile, self._limits, self.spin, self._wait)
+
+    def _launched_terms(self, launched: LaunchedSimulator) -> Terms:
+        """It may still load its agents."""
+        wait = max(self._wait, launched.spec.ready)
+        return Terms(launched.address, launched.address, self._profile, self._limits, self.spin, wait)
 
     def _trace_of(self, at: int) -> Path | None:
         """The datagrams of each simulator go to a file of their own: behind the first, NAME.1.SUFFIX and so on."""

@@ -7,7 +7,7 @@ signature, for ``help`` and for whoever looks there.
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Annotated, Final, TypedDict, TypeVar, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, TypeVar, cast, get_type_hints
 
 from ospbridge.osp.timing import Limits
 
@@ -24,6 +24,9 @@ class Options(TypedDict, total=False):
     """Behind each type stands its default. What they mean is told in ``AgentEnv``."""
 
     scenario: Annotated[str | None, None]
+    launch: Annotated[Any, None]
+    pin: Annotated[str | int | bool, "auto"]
+    batch: Annotated[bool, True]
     profile: Annotated[str, "auto"]
     wait: Annotated[float, 0.0]
     connect_timeout: Annotated[float, LIMITS.connect]

@@ -104,26 +104,28 @@ def register(name: str = "ospbridge") -> None:
 def env_creator(env_config: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
     """The environment of one env runner, attached to its place.
 
-    ``env_config``: ``bridges`` ("unix:PATH", "tls://HOST:PORT", ...) or ``simulators`` ("HOST:PORT", ...), ``agents``
-    (names or globs, the same for each of them), ``env_id``, ``observation_space`` and ``action_space`` (see
-    ``spaces``), and every option of ``AgentEnv``; its TLS files are for all bridges on other hosts. The local
-    worker gets ``SpacesOnly`` where env runners sample. Raises ConfigurationError for what cannot work, and what
-    attaching raises.
+    ``env_config``: ``bridges`` ("unix:PATH", "tls://HOST:PORT", ...), ``simulators`` ("HOST:PORT", ...) or ``launch``
+    (each environment starts its own), ``agents`` (names or globs, the same for each of them), ``env_id``,
+    ``observation_space`` and ``action_space`` (see ``spaces``), and every option of ``AgentEnv``; its TLS files are for
+    all bridges on other hosts. The local worker gets ``SpacesOnly`` where env runners sample. Raises ConfigurationError
+    for what cannot work, and what attaching raises.
     """
     _check(env_config)
     worker = getattr(env_config, "worker_index", 0)
     if worker == 0 and (getattr(env_config, "num_workers", 0) or 0) > 0:
         return SpacesOnly(**_known_spaces(env_config))
-    return _made(env_config, _free_place(env_config))
+    place = Place() if _launches(env_config) else _free_place(env_config)
+    return _made(env_config, place)
 
 
 def spaces(env_config: Mapping[str, Any]) -> dict[str, gymnasium.Space[Any]]:
     """``observation_space`` and ``action_space``, for ``config.environment(..., **spaces(env_config))``.
 
-    Attaches to the first place for a moment, so it must be called before the env runners are there.
+    Attaches to the first place for a moment, so it must be called before the env runners are there; or launches a
+    simulator for that moment.
     """
     _check(env_config)
-    env = _made(env_config, _places(env_config)[0])
+    env = _made(env_config, Place() if _launches(env_config) else _places(env_config)[0])
     try:
         return {"observation_space": env.observation_space, "action_space": env.action_space}
     finally:
@@ -184,11 +186,35 @@ def _made(env_config: Mapping[str, Any], place: Place) -> gymnasium.Env[Any, Any
         env_config.get("env_id", AGENT_ID),
         simulator=place.simulator,
         bridge=place.bridge,
-        agent=place.agent,
+        agent=_launched_agent(env_config) if _launches(env_config) else place.agent,
         disable_env_checker=True,  # RLlib's own gymnasium.make checks
         **options,
     )
     return _Placed(env, place)
+
+
+def _launched_agent(env_config: Mapping[str, Any]) -> str | None:
+    """The agent of a simulator that an environment has for itself."""
+    agents = _listed(env_config, "agents") or (None,)
+    if len(agents) > 1:
+        raise ConfigurationError(
+            f"env_config has launch and {len(agents)} agents, and each environment drives one agent of its simulator",
+            hint="name one agent",
+        )
+    return agents[0]
+
+
+def _launches(env_config: Mapping[str, Any]) -> bool:
+    """Whether each environment starts a simulator of its own: then it needs no place."""
+    if env_config.get("launch") in (None, False):
+        return False
+    for key in ("simulators", "bridges"):
+        if env_config.get(key) is not None:
+            raise ConfigurationError(
+                f"env_config has both launch and {key}",
+                hint="each environment launches its own; leave out the others",
+            )
+    return True
 
 
 def _known_spaces(env_config: Mapping[str, Any]) -> dict[str, gymnasium.Space[Any]]:

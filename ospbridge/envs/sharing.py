@@ -42,11 +42,12 @@ if TYPE_CHECKING:
 
     from ospbridge.envs.terms import Terms
     from ospbridge.interface import AgentInterface, Endpoint, Match
+    from ospbridge.launch.simulator import LaunchedSimulator
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.osp.profile import Profile
     from ospbridge.task.base import Task
 
-__all__ = ["LOSSES", "SharedSession", "acquire", "acquire_all"]
+__all__ = ["LOSSES", "SharedSession", "acquire", "acquire_all", "acquire_launched"]
 
 LOSSES: Final = (SessionLost, StepUncertain, OutputsIncomplete, QueryTimeout)
 """Errors that end an episode, truncated, and after which the session is rebuilt."""
@@ -64,6 +65,8 @@ class SharedSession:
     profile: Profile
     """That of the simulator when it was joined first, which spaces were made by and environments have agreed to."""
     trace: TraceWriter | None = None
+    launched: LaunchedSimulator | None = None
+    """The simulator, where it was launched for these environments: it ends with them."""
     users: int = 0
     owner: object = None
     exclusive: bool = False
@@ -98,6 +101,8 @@ class SharedSession:
         if isinstance(why, str):
             self.broken, self.free = why, False
         else:
+            if self.session.over and self.launched is not None and self.launched.has_ended():
+                why.add(f"; the launched simulator is gone: {self.launched.end_told()}")
             self.broken, self.free = why.message, costs_nothing(why, self.session.machine)
         if self.session.over and self._absence is None:
             self._absence = Absence(self.session.server)
@@ -123,6 +128,8 @@ class SharedSession:
     def disown(self) -> None:
         """In a forked child: the session is the parent's."""
         self.session.disown()
+        if self.launched is not None:
+            self.launched.disown()
         if self._absence is not None:
             self._absence.close()
 
@@ -137,9 +144,13 @@ class SharedSession:
             with _lock:
                 if _shared.get(self.key) is self:
                     del _shared[self.key]
-            self.session.close()
-            if self.trace is not None:
-                self.trace.close()
+            try:
+                self.session.close()
+            finally:
+                if self.launched is not None:
+                    self.launched.stop()
+                if self.trace is not None:
+                    self.trace.close()
 
     def rebuild(self) -> None:
         """Leave what is left of the session and join again.
@@ -154,13 +165,24 @@ class SharedSession:
         self.session.close()
         absence, self._absence = self._absence, None
         free, self.free = self.free, False
-        away = (absence is not None and absence.settled()) or free
+        launched = self.launched
+        if launched is not None and not launched.alive:
+            # How it was started is no reason to start it for ever.
+            away = launched.proven
+            if absence is not None:
+                absence.close()
+        else:
+            away = (absence is not None and absence.settled()) or free
         if not away and not self.budget.spend(monotonic()):
             raise SessionLost(
                 f"the session with {self.terms.simulator} broke again ({self.broken}), "
                 f"and {self.budget.capacity} rebuilds are spent",
                 hint="find out why it breaks; one more rebuild is allowed each minute",
             )
+        if launched is not None and not launched.alive:
+            launched.restart()
+        elif launched is not None:
+            launched.look_after_log()
         give_up = monotonic() + max(self.terms.wait, self.terms.limits.connect)
         try:
             agents = self._joined_again(give_up, away=away, ended=absence is not None)
@@ -195,7 +217,8 @@ class SharedSession:
     def _joined_again(self, give_up: float, *, away: bool, ended: bool) -> tuple[AgentInterface, ...]:
         while True:
             wait = max(give_up - monotonic(), 0.0)
-            session = connect(self.terms, self.trace, wait=wait, budget=None if away else self.budget)
+            budget = None if away or self.launched is not None else self.budget
+            session = connect(self.terms, self.trace, wait=wait, budget=budget, launched=self.launched)
             session.machine.learn_from(self.session.machine.lateness)
             self.session = session
             try:
@@ -273,6 +296,25 @@ def acquire_all(
     return shared
 
 
+def acquire_launched(
+    terms: Terms,
+    agents: str | Sequence[str] | None,
+    trace: Path | None,
+    launched: LaunchedSimulator,
+    *,
+    meant: Sequence[Match] = (),
+) -> SharedSession:
+    """A session with a simulator that was launched for it: for one agent, or for all that fit globs in a sequence.
+
+    Raises as ``acquire`` does, and SimulatorNotStarted.
+    """
+    if agents is None or isinstance(agents, str):
+        return _join(terms, lambda session: (_chosen(session, agents, meant),), trace, launched)
+    shared = _join(terms, lambda session: session.matching(agents, meant=meant), trace, launched)
+    shared.exclusive = True
+    return shared
+
+
 def _every() -> list[SharedSession]:
     with _lock:
         return list(_shared.values())
@@ -297,7 +339,10 @@ def _of_this_thread(simulator: Endpoint) -> list[SharedSession]:
 
 
 def _join(
-    terms: Terms, choose: Callable[[BlockingSession], tuple[str, ...]], trace: Path | None
+    terms: Terms,
+    choose: Callable[[BlockingSession], tuple[str, ...]],
+    trace: Path | None,
+    launched: LaunchedSimulator | None = None,
 ) -> SharedSession:
     with ExitStack() as stack:
         writer = None
@@ -306,23 +351,28 @@ def _join(
 
             # Not before: where a session is shared, or refused, another environment may write that very file.
             writer = stack.enter_context(TraceWriter(trace))
-        session, interfaces = _joined(terms, choose, writer)
+        session, interfaces = _joined(terms, choose, writer, launched)
         stack.pop_all()
     key = (_this_thread(), terms.simulator, *(interface.name for interface in interfaces))
-    shared = SharedSession(terms, session, interfaces, key, session.profile, writer, users=1)
+    shared = SharedSession(terms, session, interfaces, key, session.profile, writer, launched, users=1)
     with _lock:
         _shared[key] = shared
     return shared
 
 
 def _joined(
-    terms: Terms, choose: Callable[[BlockingSession], tuple[str, ...]], trace: TraceWriter | None
+    terms: Terms,
+    choose: Callable[[BlockingSession], tuple[str, ...]],
+    trace: TraceWriter | None,
+    launched: LaunchedSimulator | None,
 ) -> tuple[BlockingSession, tuple[AgentInterface, ...]]:
     """A session with its agents. A simulator that ends meanwhile is waited for as one that is not there yet."""
     give_up = monotonic() + terms.wait
     while True:
         with ExitStack() as undo:
-            session = undo.enter_context(connect(terms, trace, wait=max(give_up - monotonic(), 0.0)))
+            session = undo.enter_context(
+                connect(terms, trace, wait=max(give_up - monotonic(), 0.0), launched=launched)
+            )
             try:
                 names = once_they_are_there(
                     partial(choose, session), give_up, unless=partial(_has_agents, session)
@@ -331,6 +381,8 @@ def _joined(
             except AgentTaken as error:
                 raise of_another_thread(error, session.server, _every()) or error from None
             except SessionLost:
+                if launched is not None and launched.has_ended():
+                    raise launched.error("ended while it was joined") from None
                 if not session.over or monotonic() >= give_up:
                     raise
                 absence = Absence(session.server)

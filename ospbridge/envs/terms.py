@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ospbridge.interface import Endpoint
+    from ospbridge.launch.simulator import LaunchedSimulator
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.osp.timing import Limits
     from ospbridge.session.budget import Budget
@@ -59,11 +60,17 @@ def say(text: str) -> None:
 
 
 def connect(
-    terms: Terms, trace: TraceWriter | None, *, wait: float, budget: Budget | None = None
+    terms: Terms,
+    trace: TraceWriter | None,
+    *,
+    wait: float,
+    budget: Budget | None = None,
+    launched: LaunchedSimulator | None = None,
 ) -> BlockingSession:
     """A session, for ``wait`` seconds where no simulator is there. Raises as ``BlockingSession.connect`` does.
 
     ``budget`` is given back what a rebuild has cost, where the simulator was away. A wait that takes a while is told.
+    SimulatorNotStarted: it was ``launched``, and has ended or does not answer.
     """
     give_up = monotonic() + wait
     awaiting = Awaiting(wait, say)
@@ -74,10 +81,14 @@ def connect(
                 terms.address, profile=terms.profile, limits=terms.limits, spin=terms.spin, trace=trace
             )
         except SimulatorNotFound as error:
+            if launched is not None and launched.has_ended():
+                raise launched.error("ended before it answered") from None
             if budget is not None:
                 budget.give_back()
                 budget = None
             if monotonic() + pause >= give_up:
+                if launched is not None:
+                    raise launched.error(f"does not answer as an OSP server: {error.message}") from None
                 error.after(awaiting.waited)
                 raise
             awaiting.mention(error)

@@ -34,5 +34,5 @@ class Budget:
         return True
 
     def give_back(self) -> None:
-        """The latest one was needed because the simulator was away."""
+        """The latest one was needed because the simulator was away; or an episode has ended by itself."""
         self._left = min(self.capacity, self._left + 1.0)

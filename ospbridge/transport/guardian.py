@@ -16,13 +16,13 @@ import signal
 import socket
 import sys
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 __all__ = ["Guarded", "ended", "running", "take_problem"]
 
@@ -91,7 +91,8 @@ class _Guardian:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._channel: socket.socket | None = None
+        self._channel = -1
+        """A descriptor, and no socket: it stays open to the very end of this process, which nobody need hear of."""
         self._pid = 0
         self._keys = count(1)
         self._sessions: dict[Guarded, int] = {}
@@ -108,11 +109,11 @@ class _Guardian:
     def drop(self, session: Guarded, *, wait: bool) -> None:
         with self._lock:
             key = self._sessions.pop(session, None)
-            if key is None or self._channel is None or not self._send({"drop": key, "answer": wait}):
+            if key is None or self._channel < 0 or not self._send({"drop": key, "answer": wait}):
                 return
             if wait:
-                with suppress(OSError):
-                    self._channel.recv(16)
+                with suppress(OSError), self._open() as channel:
+                    channel.recv(16)
 
     def run(self, pid: int) -> None:
         with self._lock:
@@ -123,29 +124,28 @@ class _Guardian:
     def ended(self, pid: int) -> None:
         with self._lock:
             self._simulators.discard(pid)
-            if self._channel is not None:
+            if self._channel >= 0:
                 self._send({"ended": pid})
 
     def forget(self) -> None:
         """In a forked child: the parent's guardian is the parent's."""
-        if self._channel is not None:
-            self._channel.close()
+        if self._channel >= 0:
+            os.close(self._channel)
 
     def _ready(self) -> bool:
         """Whether there is one, which is started where there is none. False: there can be none."""
-        if self._channel is None:
+        if self._channel < 0:
             self._start()
-        return self._channel is not None
+        return self._channel >= 0
 
     def _start_again(self) -> None:
         """It has died: another one is told all that this one was."""
-        assert self._channel is not None
-        self._channel.close()
-        self._channel = None
+        os.close(self._channel)
+        self._channel = -1
         with suppress(OSError):
             os.waitpid(self._pid, os.WNOHANG)
         self._start()
-        if self._channel is not None:
+        if self._channel >= 0:
             for session, key in self._sessions.items():
                 session.unknown()
                 self._send(*session.told(key))
@@ -176,8 +176,7 @@ class _Guardian:
             self.problem = f"{sys.executable or 'no Python'} could not be started: {error.strerror or error}"
         else:
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-            ours.settimeout(SENT_WITHIN)
-            self._channel = ours
+            self._channel = ours.detach()
             self.problem = ""
         finally:
             theirs.close()
@@ -186,12 +185,21 @@ class _Guardian:
 
     def _send(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> bool:
         """False where it has died."""
-        assert self._channel is not None
         try:
-            socket.send_fds(self._channel, [json.dumps(message).encode()], descriptors)
+            with self._open() as channel:
+                socket.send_fds(channel, [json.dumps(message).encode()], descriptors)
         except OSError:
             return False
         return True
+
+    @contextmanager
+    def _open(self) -> Iterator[socket.socket]:
+        channel = socket.socket(fileno=self._channel)
+        try:
+            channel.settimeout(SENT_WITHIN)
+            yield channel
+        finally:
+            channel.detach()
 
 
 def _descriptor_of_this_process() -> int | None:

@@ -91,6 +91,16 @@ def test_the_examples_on_autoreset_and_seeds_run(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out.split() == re.findall(r"print\(.*#\s*(\d+)$", seeds, re.MULTILINE)
 
 
+@pytest.mark.loopback
+@pytest.mark.parametrize("name", ["one", "many"])
+def test_environments_launch_their_simulators(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    run(programs(page("how-to/launch"))[name])
+    assert list((tmp_path / "ospbridge" / "launch").glob("cartpole-*.log"))
+
+
 # --- a program of one's own ------------------------------------------------------------------------------------------
 
 PROGRAMS = programs(page("how-to/program"))

@@ -27,7 +27,7 @@ def fleet_of(joining: Joining, agents: str | Sequence[str], num_envs: int, *, in
     """
     fleet: Fleet
     if joining.direct:
-        groups = joining.direct_groups(agents)
+        groups = joining.direct_groups(agents, num_envs)
         if in_rows:
             for group in groups:
                 group.tell_rows()

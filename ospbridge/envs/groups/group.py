@@ -345,6 +345,8 @@ class DirectGroup:
         tell(conversation.take_notices())
         if reason:
             self.shared.give_up(reason)
+        else:
+            self.shared.budget.give_back()
         return reason
 
     def _end(self, found: Found, reason: str) -> None:

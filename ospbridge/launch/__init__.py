@@ -1,0 +1,1 @@
+"""Simulators that the bridge starts, keeps at full speed, and ends."""

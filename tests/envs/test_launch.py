@@ -1,0 +1,294 @@
+"""Environments that launch their simulators: the same episodes, one process each, and none is ever left."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+import psutil
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import ospbridge
+from ospbridge.envs import rllib
+from ospbridge.errors import ConfigurationError, SessionLost, SimulatorNotStarted, UsageError
+from ospbridge.launch import simulator
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+assert ospbridge.__version__
+pytestmark = [pytest.mark.loopback, pytest.mark.timeout(300)]
+CARTPOLE = "ospbridge/CartPole-v0"
+WITHIN = 30.0
+
+
+@pytest.fixture(autouse=True)
+def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+def simulators(pid: int | None = None) -> list[psutil.Process]:
+    """Those that a process, or one that it has started, has launched and that run."""
+    found = []
+    for child in psutil.Process(pid).children(recursive=True):
+        try:
+            if child.status() != psutil.STATUS_ZOMBIE and "sim" in child.cmdline():
+                found.append(child)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def launched(env: gymnasium.Env[Any, Any]) -> simulator.LaunchedSimulator:
+    found = env.unwrapped._seat.shared.launched  # type: ignore[attr-defined]
+    assert isinstance(found, simulator.LaunchedSimulator)
+    return found
+
+
+def make_launched() -> gymnasium.Env[Any, Any]:
+    return gymnasium.make(CARTPOLE, launch=True)
+
+
+def test_twenty_episodes_equal_the_local_ones() -> None:
+    env, local = gymnasium.make(CARTPOLE, launch=True), gymnasium.make("CartPole-v1")
+    local.action_space.seed(1)
+    for seed in range(1, 21):
+        np.testing.assert_array_equal(env.reset(seed=seed)[0], local.reset(seed=seed)[0])
+        ended = False
+        while not ended:
+            action = local.action_space.sample()
+            seen, *told, _ = env.step(int(action))
+            wanted, *expected, _ = local.step(action)
+            np.testing.assert_array_equal(seen, wanted)
+            assert told == expected
+            ended = bool(told[1])
+    env.close()
+    assert simulators() == []
+
+
+@pytest.mark.filterwarnings("ignore:.*Box observation space")
+def test_gymnasiums_checker_finds_nothing() -> None:
+    env = gymnasium.make(CARTPOLE, launch=True)
+    check_env(env.unwrapped)
+    env.close()
+
+
+def test_a_copy_by_its_spec_starts_its_own() -> None:
+    env = gymnasium.make(CARTPOLE, launch=True)
+    assert env.spec is not None
+    other = gymnasium.make(env.spec)
+    assert launched(env).address != launched(other).address
+    for each in (env, other):
+        each.reset(seed=1)
+        each.step(0)
+        each.close()
+
+
+@pytest.mark.parametrize("context", ["spawn", "fork"])
+def test_workers_in_processes_of_their_own_start_their_own(context: str) -> None:
+    before = gymnasium.make(CARTPOLE, launch=True)
+    before.reset(seed=1)
+    # A spawned worker imports this module, and ospbridge with it, to find its function.
+    envs = gymnasium.vector.AsyncVectorEnv([make_launched] * 2, context=context)
+    envs.reset(seed=1)
+    for _ in range(5):
+        envs.step(envs.action_space.sample())
+    assert len(simulators()) == 3
+    envs.close()
+    # The children have ended nothing of their parent's.
+    before.step(0)
+    before.close()
+    assert simulators() == []
+
+
+def test_an_environment_that_nobody_closed_leaves_nothing() -> None:
+    env = gymnasium.make(CARTPOLE, launch=True)
+    assert len(simulators()) == 1
+    del env
+    gc.collect()
+    assert simulators() == []
+
+
+@pytest.mark.parametrize(
+    "then", ["os.kill(os.getpid(), 9)", "os._exit(3)", "1 / 0", "os.kill(os.getpid(), 15)", "sys.exit()"]
+)
+def test_whatever_ends_the_owner_no_simulator_is_left(then: str) -> None:
+    code = (
+        "import os, sys, gymnasium, ospbridge; "
+        f"env = gymnasium.make('{CARTPOLE}', launch=True); env.reset(); "
+        f"print(env.unwrapped._seat.shared.launched.pid, flush=True); {then}"
+    )
+    owner = subprocess.run(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        check=False,
+    )
+    give_up = time.monotonic() + WITHIN
+    while psutil.pid_exists(int(owner.stdout)) and time.monotonic() < give_up:
+        time.sleep(0.01)
+    assert not psutil.pid_exists(int(owner.stdout))
+
+
+def test_a_crash_truncates_with_the_reason_and_the_next_reset_starts_it_anew() -> None:
+    env = gymnasium.make(CARTPOLE, launch=True)
+    env.reset(seed=1)
+    one = launched(env)
+    for _ in range(2):
+        assert one.pid is not None
+        os.kill(one.pid, signal.SIGKILL)
+        *_, terminated, truncated, info = env.step(0)
+        assert (terminated, truncated) == (False, True)
+        assert info["reason"].endswith("the launched simulator is gone: it was ended by SIGKILL")
+        env.reset(seed=1)
+        env.step(0)
+    assert len(simulators()) == 1
+    env.close()
+    assert simulators() == []
+
+
+def test_one_that_dies_at_once_again_and_again_is_given_up_and_one_that_lived_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    env = gymnasium.make(CARTPOLE, launch=True)
+    env.reset(seed=1)
+    one = launched(env)
+    budget = env.unwrapped._seat.shared.budget  # type: ignore[attr-defined]
+    budget._left = 1.0
+
+    def crash() -> None:
+        assert one.pid is not None
+        os.kill(one.pid, signal.SIGKILL)
+        env.step(0)
+        env.reset(seed=1)
+
+    monkeypatch.setattr(simulator, "PROVEN", 0.0)
+    crash()
+    crash()
+    monkeypatch.setattr(simulator, "PROVEN", 1e9)
+    crash()
+    with pytest.raises(SessionLost, match="rebuilds are spent"):
+        crash()
+    env.close()
+
+
+def test_a_vector_environment_starts_as_many_as_it_takes_and_each_crash_is_its_own() -> None:
+    envs = gymnasium.make_vec(CARTPOLE, num_envs=3, launch=True, vectorization_mode="vector_entry_point")
+    envs.reset(seed=1)
+    fleet = envs._fleet  # type: ignore[attr-defined]
+    action = np.zeros(3, np.int64)
+    for number, group in enumerate(fleet.groups):
+        os.kill(group.shared.launched.pid, signal.SIGKILL)
+        *_, truncations, infos = envs.step(action)
+        assert np.flatnonzero(truncations).tolist() == [number]
+        assert infos["reason"][number].endswith("it was ended by SIGKILL")
+        # That one is reset by this step; the others go on.
+        *_, terminations, truncations, _ = envs.step(action)
+        assert not (terminations | truncations).any()
+    assert len(simulators()) == 3
+    envs.close()
+    assert simulators() == []
+
+
+def test_where_a_simulator_has_several_agents_a_vector_starts_fewer() -> None:
+    envs = gymnasium.make_vec(
+        "ospbridge/ArenaTwo-v0", num_envs=4, launch=True, vectorization_mode="vector_entry_point"
+    )
+    envs.reset(seed=1)
+    assert len(simulators()) == 2
+    envs.close()
+
+
+def test_a_number_of_environments_that_simulators_cannot_have_is_told_and_nothing_is_left() -> None:
+    with pytest.raises(UsageError, match="num_envs is 3, but 2 agents were found"):
+        gymnasium.make_vec(
+            "ospbridge/ArenaTwo-v0", num_envs=3, launch=True, vectorization_mode="vector_entry_point"
+        )
+    assert simulators() == []
+
+
+def test_the_parallel_environment_launches_too() -> None:
+    pytest.importorskip("pettingzoo")
+    from ospbridge.envs.parallel import AgentsParallelEnv
+
+    env = AgentsParallelEnv(scenario="arena_two", launch=True)
+    env.reset(seed=1)
+    assert len(env.agents) == 2
+    env.close()
+    assert simulators() == []
+
+
+def test_each_environment_of_rllibs_runners_launches_its_own() -> None:
+    config = {"env_id": CARTPOLE, "launch": True}
+    assert set(rllib.spaces(config)) == {"observation_space", "action_space"}
+    envs = [rllib.env_creator(config) for _ in range(2)]
+    assert len(simulators()) == 2
+    for env in envs:
+        env.reset(seed=1)
+        env.close()
+    with pytest.raises(ConfigurationError, match="both launch and simulators"):
+        rllib.env_creator({**config, "simulators": ["127.0.0.1:45454"]})
+    with pytest.raises(ConfigurationError, match="launch and 2 agents"):
+        rllib.env_creator({**config, "agents": ["a", "b"]})
+
+
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        ({"launch": True, "simulator": "127.0.0.1:45454"}, "launch was given, and 127.0.0.1:45454 too"),
+        ({"launch": True, "bridge": "unix:/run/hub.sock"}, "launch was given, and unix:/run/hub.sock too"),
+        ({"pin": False, "simulator": "127.0.0.1:45454"}, "pin and batch were given without launch"),
+        ({"launch": "sh -c :"}, "says nowhere which port"),
+    ],
+)
+def test_what_contradicts_itself_is_told_before_anything_is_started(
+    options: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(UsageError, match=told):
+        gymnasium.make(CARTPOLE, **options)
+    assert simulators() == []
+
+
+def test_who_listens_and_is_no_osp_server_is_told_with_what_it_said_last() -> None:
+    code = "import socket, sys, time; s = socket.socket(type=socket.SOCK_DGRAM); s.bind(('127.0.0.1', "
+    code += "int(sys.argv[1]))); print('I am no simulator', flush=True); time.sleep(100)"
+    table = {"command": [sys.executable, "-c", code, "{port}"], "ready": 1}
+    with pytest.raises(SimulatorNotStarted, match=r"does not answer as an OSP server.*I am no simulator"):
+        gymnasium.make(CARTPOLE, launch=table, connect_timeout=0.5)
+
+
+def test_a_spawned_child_knows_how_to_start(tmp_path: Path) -> None:
+    # A relative scenario means the directory in which the environment is made.
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=_play_there, args=(str(tmp_path),))
+    process.start()
+    process.join(WITHIN)
+    assert process.exitcode == 0
+
+
+def _play_there(directory: str) -> None:
+    from ospbridge.task.shipped import shipped_file
+
+    os.chdir(directory)
+    file = shipped_file("cartpole")
+    assert file is not None
+    (target := os.path.join(directory, "mine.toml")) and open(target, "w").write(file.read_text())  # noqa: PTH118, PTH123, SIM115
+    env = gymnasium.make("ospbridge/Agent-v0", scenario="mine.toml", launch=True)
+    os.chdir("/")
+    env.reset(seed=1)
+    pid = launched(env).pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    env.step(0)
+    env.reset(seed=1)
+    env.close()

@@ -1,0 +1,240 @@
+"""Simulators that are launched: how they start, what is told where they do not, and that none is ever left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from ospbridge.errors import SimulatorNotStarted, UsageError
+from ospbridge.launch import logs, simulator
+from ospbridge.launch.command import launch_spec
+from ospbridge.launch.simulator import LaunchedSimulator, launch, stop_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = pytest.mark.loopback
+
+LISTENS = (
+    "import os, signal, socket, sys, time; s = socket.socket(type=socket.SOCK_DGRAM); "
+    "s.bind(('127.0.0.1', int(sys.argv[1]))); print('up', os.environ.get('MARK'), os.getcwd(), flush=True); "
+)
+WAITS = "time.sleep(100)"
+
+
+def program(code: str, **more: Any) -> dict[str, Any]:
+    return {"command": [sys.executable, "-c", code, "{port}"], **more}
+
+
+@pytest.fixture(autouse=True)
+def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+@pytest.fixture
+def started() -> Iterator[Callable[..., LaunchedSimulator]]:
+    made: list[LaunchedSimulator] = []
+
+    def start(table: dict[str, Any], **more: Any) -> LaunchedSimulator:
+        made.extend(launch(launch_spec(table, **more)))
+        return made[-1]
+
+    yield start
+    stop_all(made)
+
+
+def test_it_listens_where_its_address_says_with_its_directory_and_variables(
+    started: Callable[..., LaunchedSimulator], tmp_path: Path
+) -> None:
+    one = started(program(LISTENS + WAITS, cwd=tmp_path, env={"MARK": "yes"}))
+    assert one.alive
+    assert one.address.host == "127.0.0.1"
+    assert one.last_words() == [f"up yes {tmp_path}"]
+
+
+def test_it_runs_under_batch_from_its_first_instruction(started: Callable[..., LaunchedSimulator]) -> None:
+    tells = "print(os.sched_getscheduler(0) == os.SCHED_BATCH, flush=True); "
+    assert started(program(LISTENS + tells + WAITS)).last_words()[-1] == "True"
+    assert started(program(LISTENS + tells + WAITS), batch=False).last_words()[-1] == "False"
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a core of its own needs a second one")
+def test_it_has_a_core_of_its_own_that_its_owner_leaves_alone_until_it_ends(
+    started: Callable[..., LaunchedSimulator],
+) -> None:
+    before = os.sched_getaffinity(0)
+    one = started(program(LISTENS + WAITS))
+    assert one.pid is not None
+    (core,) = os.sched_getaffinity(one.pid)
+    assert os.sched_getaffinity(0) == before - {core}
+    one.stop()
+    assert os.sched_getaffinity(0) == before
+
+
+def test_it_runs_on_the_core_that_was_named(started: Callable[..., LaunchedSimulator]) -> None:
+    core = min(os.sched_getaffinity(0))
+    one = started(program(LISTENS + WAITS), pin=core)
+    assert one.pid is not None
+    assert os.sched_getaffinity(one.pid) == {core}
+
+
+def test_a_fleet_as_large_as_the_machine_is_pinned_nowhere() -> None:
+    count = len(os.sched_getaffinity(0))
+    made = launch(launch_spec(program(LISTENS + WAITS)), count)
+    try:
+        assert len({each.address for each in made}) == count
+        assert {frozenset(os.sched_getaffinity(each.pid or 0)) for each in made} == {
+            frozenset(os.sched_getaffinity(0))
+        }
+    finally:
+        stop_all(made)
+
+
+def test_what_the_system_does_not_allow_is_known_and_it_runs_without(
+    started: Callable[..., LaunchedSimulator],
+) -> None:
+    one = started(program(LISTENS + WAITS), pin=4095)
+    assert one.refused == {"pin": "Invalid argument"}
+    assert one.alive
+
+
+@pytest.mark.parametrize(
+    "code, told",
+    [
+        (
+            "print('no world here'); raise SystemExit(3)",
+            "ended before it answered, it ended with exit code 3; it said",
+        ),
+        (
+            "import os; os.kill(os.getpid(), 9)",
+            "ended before it answered, it was ended by SIGKILL, and said nothing",
+        ),
+    ],
+)
+def test_who_ends_at_once_is_told_with_its_last_words(code: str, told: str) -> None:
+    with pytest.raises(SimulatorNotStarted, match=told):
+        launch(launch_spec(program(code)))
+
+
+def test_who_needs_a_display_is_told_what_to_do() -> None:
+    with pytest.raises(SimulatorNotStarted, match="could not connect to display") as e:
+        launch(launch_spec(program("print('qt.qpa.xcb: could not connect to display'); raise SystemExit(1)")))
+    assert "xvfb-run" in e.value.hint
+
+
+def test_who_listens_elsewhere_is_told_where() -> None:
+    code = LISTENS.replace("int(sys.argv[1])", "0") + "print(s.getsockname()[1], flush=True); " + WAITS
+    with pytest.raises(
+        SimulatorNotStarted, match=r"does not listen at 127.0.0.1:\d+ but at UDP port \d+"
+    ) as e:
+        launch(launch_spec(program(code, ready=1)))
+    assert "{port}" in e.value.hint
+
+
+def test_who_never_listens_is_told_and_ended() -> None:
+    before = set(psutil.Process().children())
+    with pytest.raises(
+        SimulatorNotStarted, match=r"does not listen at .* after 0.2 s; it said last: thinking"
+    ):
+        launch(launch_spec(program("import time; print('thinking', flush=True); " + WAITS, ready=0.2)))
+    assert [
+        child for child in psutil.Process().children() if child not in before and "-c" in child.cmdline()
+    ] == []
+
+
+def test_a_file_that_no_system_executes_is_told(tmp_path: Path) -> None:
+    broken = tmp_path / "sim"
+    broken.write_bytes(b"\x7fELF nonsense")
+    broken.chmod(0o755)
+    with pytest.raises(SimulatorNotStarted, match="sim could not be launched: Exec format error"):
+        launch(launch_spec([str(broken), "{port}"]))
+
+
+def test_a_log_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(
+        UsageError, match=r"the log of the launched simulator cannot be written: .*file/a\.log"
+    ):
+        launch(launch_spec(program(WAITS, log=tmp_path / "file" / "a.log")))
+
+
+def test_simulators_of_a_fleet_write_to_a_file_each(tmp_path: Path) -> None:
+    made = launch(launch_spec(program(LISTENS + WAITS, log=tmp_path / "sim.log")), 2)
+    stop_all(made)
+    assert sorted(tmp_path.glob("sim*.log")) == sorted(each.log for each in made)
+
+
+def test_a_large_log_is_copied_away_and_goes_on_from_the_start(
+    started: Callable[..., LaunchedSimulator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "LARGEST", 1000)
+    one = started(program(LISTENS + "print('x' * 2000, flush=True); sys.stdin.read(); " + WAITS))
+    give_up = time.monotonic() + 20
+    while one.log.stat().st_size < 2000 and time.monotonic() < give_up:
+        time.sleep(0.01)
+    one.look_after_log()
+    assert one.log.stat().st_size == 0
+    assert one.log.with_name(f"{one.log.name}.1").stat().st_size > 2000
+
+
+def test_only_so_many_logs_of_earlier_simulators_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "KEPT", 1)
+    paths = []
+    for _ in range(4):
+        (one,) = launch(launch_spec(program(LISTENS + WAITS)))
+        paths.append(one.log)
+        one.stop()
+    assert sum(path.exists() for path in set(paths)) <= 2
+
+
+def test_what_it_has_started_itself_ends_with_it(started: Callable[..., LaunchedSimulator]) -> None:
+    child = "import subprocess; p = subprocess.Popen(['sleep', '100']); print(p.pid, flush=True); "
+    one = started(program(LISTENS + child + WAITS))
+    grandchild = psutil.Process(int(one.last_words()[-1]))
+    one.stop()
+    assert not one.alive
+    psutil.wait_procs([grandchild], timeout=20)
+    assert not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE
+
+
+def test_one_that_heeds_no_request_is_ended_all_the_same(
+    started: Callable[..., LaunchedSimulator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simulator, "ENDS_WITHIN", 0.1)
+    one = started(program("import signal; signal.signal(15, signal.SIG_IGN); " + LISTENS + WAITS))
+    one.stop()
+    assert one.end_told() == "it was ended by SIGKILL"
+    one.stop()
+
+
+def test_after_a_crash_it_is_started_again_at_the_same_address(
+    started: Callable[..., LaunchedSimulator],
+) -> None:
+    one = started(program(LISTENS + WAITS))
+    assert one.pid is not None
+    before, address = one.pid, one.address
+    os.kill(before, signal.SIGKILL)
+    assert one.has_ended()
+    assert not one.proven
+    one.restart()
+    assert one.address == address
+    assert one.pid not in {None, before}
+
+
+def test_a_forked_child_ends_nothing_of_its_parents(started: Callable[..., LaunchedSimulator]) -> None:
+    one = started(program(LISTENS + WAITS))
+    child = os.fork()
+    if child == 0:
+        try:
+            one.stop()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert one.alive
