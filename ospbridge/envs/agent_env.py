@@ -64,7 +64,7 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
     ) -> None:
         options = DEFAULTS | given
         joining = Joining(simulator, bridge, options)
-        render_mode, record = options["render_mode"], options["record"]
+        render_mode, record = options["render_mode"], joining.record
         self.render_mode = render_mode
         self._watched: WatchedSeat | None = None
         self._simulator = simulator

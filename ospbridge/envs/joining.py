@@ -6,6 +6,7 @@ agents is the business of its kind. What only one of these ways needs is importe
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -100,7 +101,9 @@ class Joining:
         self._rules = EnvScenario(options["scenario"])
         self._profile = profile
         self._wait = seconds
-        self._trace = None if trace is None else Path(trace)
+        self._trace = _from_here(trace, "trace")
+        self.record = _from_here(options["record"], "record")
+        """The directory that episodes are recorded in; None: they are not."""
         self._annotates = bool(options["annotates"])
 
     def only_one(self) -> None:
@@ -281,6 +284,22 @@ def _all_or_none(takes: Iterable[Callable[[], G]]) -> list[G]:
             undo.callback(groups[-1].close)
         undo.pop_all()
     return groups
+
+
+def _from_here(path: str | None, name: str) -> Path | None:
+    """A relative path means the present directory, wherever the process is when the file is opened.
+
+    Raises UsageError where that directory is gone.
+    """
+    if path is None:
+        return None
+    try:
+        return Path(path).absolute()
+    except OSError as error:
+        raise UsageError(
+            f"{name}={os.fspath(path)!r} is relative to a directory that is not there: {error.strerror}",
+            hint="give an absolute path",
+        ) from None
 
 
 def _check_daemons_own(profile: str, limits: Limits, trace: str | None) -> None:

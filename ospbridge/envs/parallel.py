@@ -70,7 +70,7 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
     ) -> None:
         options = DEFAULTS | given
         joining = Joining(simulator, bridge, options)
-        render_mode, record = options["render_mode"], options["record"]
+        render_mode, record = options["render_mode"], joining.record
         joining.only_one()
         made: NamedGroup
         (made,) = joining.direct_groups(agents) if joining.direct else joining.hub_groups(agents)

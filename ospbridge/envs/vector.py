@@ -77,7 +77,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         options = DEFAULTS | given
         self.autoreset_mode = mode_named(autoreset_mode)
         joining = Joining(simulator, bridge, options)
-        render_mode, record = options["render_mode"], options["record"]
+        render_mode, record = options["render_mode"], joining.record
         looked_at = record is not None or render_mode is not None
         fleet = fleet_of(joining, agents, num_envs, in_rows=not looked_at)
         self._next_notes = [note for group in fleet.groups for note in group.next_notes.values()]

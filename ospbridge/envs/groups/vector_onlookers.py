@@ -9,6 +9,7 @@ from ospbridge.errors import OspBridgeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from ospbridge.envs.groups.fleet import Turn
     from ospbridge.envs.groups.group import Found, NamedGroup
@@ -37,7 +38,7 @@ class VectorOnlookers(Onlookers[int]):
 
 
 def looked_on(
-    groups: Sequence[NamedGroup], addresses: Sequence[str], record: str | None, render_mode: str | None
+    groups: Sequence[NamedGroup], addresses: Sequence[str], record: Path | None, render_mode: str | None
 ) -> VectorOnlookers:
     """Those of the agents of several groups. Raises ConfigurationError."""
     found = [
