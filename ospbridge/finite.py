@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["FEW", "MANY", "all_finite"]
+__all__ = ["FEW", "MANY", "all_finite", "mended"]
 
 FEW: Final = 24
 """So many numbers are added up sooner by Python."""
@@ -30,3 +30,15 @@ def all_finite(numbers: NDArray[np.float32]) -> bool:
         # one that warns nobody.
         return isfinite(np.vdot(numbers, _zeros[:count]))
     return bool(np.isfinite(numbers).all())
+
+
+def mended(
+    numbers: NDArray[np.float32], low: NDArray[np.float32], high: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], int]:
+    """float32[n] with 0 in place of NaN and infinity, or the nearest number from ``low`` to ``high``.
+
+    Also returns the place of the first of them; there is one at least.
+    """
+    wrong = ~np.isfinite(numbers)
+    good = np.where(wrong, np.clip(np.float32(0.0), low, high), numbers).astype(np.float32)
+    return good, int(np.flatnonzero(wrong)[0])

@@ -44,7 +44,8 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
     is "tls://HOST:PORT", with the PEM files ``tls_cert``, ``tls_key`` and ``tls_ca`` (the CA of the daemon's
     certificate). Limits are in seconds.
     ``scenario`` is a TOML file or the name of a shipped one: spaces, reward and ends are as it says. A daemon plays its
-    own scenario, so it must have been started with the same.
+    own scenario, so it must have been started with the same. Without one, ``not_finite`` says what becomes of NaN and
+    infinity in observations and rewards: "end" (the default) truncates the episode with the reason, "zero" or "pass".
     ``record`` names a directory that every episode is written to as it ends. ``render_mode`` "ansi" or "rgb_array"
     shows the agent's sensors and inputs over time.
     ``annotates=True`` says to a daemon that ``annotate`` will be called before each step: a learner upstream needs to

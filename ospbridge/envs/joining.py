@@ -89,7 +89,7 @@ class Joining:
             )
         profile_named(profile)
         if simulators is None and self._launch is None:
-            _check_daemons_own(profile, self._limits, trace)
+            _check_daemons_own(profile, self._limits, trace, options["not_finite"])
         self._tls = tls_files(options["tls_cert"], options["tls_key"], options["tls_ca"], simulator=simulator)
         self._simulators = simulators or ()
         self._bridges = bridges or ()
@@ -98,7 +98,7 @@ class Joining:
         self.addresses: Sequence[str] = self._simulators or self._bridges or ("the daemon",)
         """Where its agents are, for people."""
         self.spin = options["spin"]
-        self._rules = EnvScenario(options["scenario"])
+        self._rules = EnvScenario(options["scenario"], options["not_finite"])
         self._profile = profile
         self._wait = seconds
         self._trace = _from_here(trace, "trace")
@@ -302,8 +302,17 @@ def _from_here(path: str | None, name: str) -> Path | None:
         ) from None
 
 
-def _check_daemons_own(profile: str, limits: Limits, trace: str | None) -> None:
-    """Warn of what counts as the daemon has it. Raises UsageError for a file that nobody would write."""
+def _check_daemons_own(profile: str, limits: Limits, trace: str | None, not_finite: str | None) -> None:
+    """Warn of what counts as the daemon has it.
+
+    Raises UsageError for a file that nobody would write, and for what would change the task that the daemon plays.
+    """
+    if not_finite is not None:
+        raise UsageError(
+            f"not_finite={not_finite!r} was given, but this environment attaches to a daemon, which plays its own task",
+            hint="write not_finite in [agent.observe] of the scenario that the daemon plays, `ospbridge connect "
+            "--scenario FILE`; without a scenario it has 'end'",
+        )
     if trace is not None:
         raise UsageError(
             f"trace={trace!r} was given, but this environment attaches to a daemon, and a simulator's datagrams are "

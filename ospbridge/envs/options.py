@@ -27,6 +27,7 @@ class Options(TypedDict, total=False):
     launch: Annotated[Any, None]
     pin: Annotated[str | int | bool, "auto"]
     batch: Annotated[bool, True]
+    not_finite: Annotated[str | None, None]
     profile: Annotated[str, "auto"]
     wait: Annotated[float, 0.0]
     connect_timeout: Annotated[float, LIMITS.connect]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from os import PathLike
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from ospbridge.interface import BoxSpace
 from ospbridge.task.loading import load
 from ospbridge.task.making import make_task
 from ospbridge.task.plain import PlainTask
+from ospbridge.task.scenario import NotFinite
 from ospbridge.task.shipped import shipped
 
 if TYPE_CHECKING:
@@ -23,14 +25,18 @@ __all__ = ["EnvScenario"]
 
 
 class EnvScenario:
-    """``scenario``: a TOML file, the name of a shipped one, or None. Raises ScenarioNotFound, ScenarioInvalid."""
+    """``scenario``: a TOML file, the name of a shipped one, or None; ``not_finite``: for want of one, None: the usual.
 
-    def __init__(self, scenario: str | None) -> None:
+    Raises ScenarioNotFound, ScenarioInvalid, and UsageError for ``not_finite`` beside a scenario, which has its own.
+    """
+
+    def __init__(self, scenario: str | None, not_finite: str | None = None) -> None:
         if scenario is not None and not isinstance(scenario, str | PathLike):
             raise UsageError(
                 f"scenario is a text, got {scenario!r}",
                 hint=f"name a TOML file, or one of {', '.join(shipped())}",
             )
+        self._not_finite = _not_finite(not_finite, scenario)
         self._called = scenario
         self._scenario = None if scenario is None else load(scenario)
 
@@ -44,7 +50,7 @@ class EnvScenario:
     def task(self, agent: AgentInterface, *, bounded: bool) -> Task:
         """The task of an agent. Raises AgentNotFound where the scenario has none for it, and ScenarioInvalid."""
         if self._scenario is None:
-            return PlainTask(agent, bounded=bounded)
+            return PlainTask(agent, bounded=bounded, not_finite=self._not_finite)
         return make_task(self._scenario, agent, bounded=bounded)
 
     def agents(self, asked: tuple[str, ...]) -> tuple[str, ...]:
@@ -97,3 +103,21 @@ class EnvScenario:
             f"with agent {agent.name!r}: {why}",
             hint=f"start it with `ospbridge connect --scenario {self._called}`",
         )
+
+
+def _not_finite(given: str | None, scenario: str | os.PathLike[str] | None) -> NotFinite:
+    if given is None:
+        return NotFinite.END
+    try:
+        chosen = NotFinite(given)
+    except ValueError:
+        raise UsageError(
+            f"not_finite is one of {', '.join(map(repr, map(str, NotFinite)))}, got {given!r}",
+            hint="'end' ends the episode, 'zero' makes it 0, 'pass' passes it on",
+        ) from None
+    if scenario is not None:
+        raise UsageError(
+            f"not_finite={given!r} was given beside scenario {os.fspath(scenario)!r}, which says it itself",
+            hint=f'leave it out, or write not_finite = "{chosen}" in [agent.observe] of the scenario',
+        )
+    return chosen

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ospbridge.finite import all_finite
+from ospbridge.finite import all_finite, mended
 from ospbridge.interface import BoxSpace
 from ospbridge.task.base import bounds
 from ospbridge.task.choosing import choose
@@ -147,13 +147,12 @@ class Observer:
 
     def _mended(self, frame: NDArray[np.float32]) -> NDArray[np.float32]:
         """What is not finite is no number to learn from: zeros, within the range."""
-        wrong = ~np.isfinite(frame)
+        good, at = mended(frame, self._low, self._high)
         if self._not_finite is NotFinite.END:
-            at = int(np.flatnonzero(wrong)[0])
             self.reason = (
                 f"{self.names[at]!r} of agent {self.agent!r} is {frame[at]} (observe.not_finite = 'end')"
             )
-        return np.where(wrong, np.clip(np.float32(0.0), self._low, self._high), frame).astype(np.float32)
+        return good
 
     def _look_at_range(self, frame: NDArray[np.float32]) -> None:
         outside = (frame < self._low) | (frame > self._high)

@@ -13,6 +13,7 @@ from ospbridge.errors import LocalProtocolError
 from ospbridge.interface import PlainInfo
 from ospbridge.task.pacing import unlike
 from ospbridge.task.plain import PlainTask
+from ospbridge.task.scenario import NotFinite
 from tests.task.agents import INFOS, arm, outcome, task
 
 if TYPE_CHECKING:
@@ -56,6 +57,50 @@ def test_its_actions_are_the_inputs_and_what_is_no_action_is_refused() -> None:
     for wrong in ([1.0], "up", [[1.0, 2.0]], ["a", "b"]):
         with pytest.raises(LocalProtocolError, match=r"an action of agent 'arm'"):
             tried.inputs(wrong)
+
+
+@pytest.mark.parametrize("infos", [(), INFOS])
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("policy", list(NotFinite))
+def test_an_output_that_is_not_finite_is_what_a_scenario_makes_of_it(
+    policy: NotFinite, number: float, infos: tuple[str, ...]
+) -> None:
+    zeros = [0.0] * len(infos)
+    tried = PlainTask(arm(infos=infos), bounded=True, not_finite=policy)
+    ruled = task(f'[agent.observe]\nnot_finite = "{policy}"\n', infos=infos)
+    for each in (tried, ruled):
+        np.testing.assert_equal(
+            each.begin(outcome(0.0, 0.0, number, infos=zeros), seed=1).observation[2],
+            number if policy is NotFinite.PASS else 0.0,
+        )
+    first, second = (each.evaluate(outcome(0.5, number, infos=zeros), seed=1) for each in (tried, ruled))
+    np.testing.assert_equal(first.observation, second.observation)
+    assert (first.reward, first.terminated, first.truncated) == (0.0, False, policy is NotFinite.END)
+    assert (first.terminated, first.truncated) == (second.terminated, second.truncated)
+    assert first.reason == first.info["reason"] == second.reason.replace("observe.", "")
+    assert ("'/Right/Angle' of agent 'arm' is" in first.reason) is (policy is NotFinite.END)
+    # It is of this step, not of the next.
+    assert not tried.evaluate(outcome(0.5, infos=zeros), seed=1).over
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("policy", list(NotFinite))
+def test_a_reward_that_is_not_finite_ends_the_episode_becomes_0_or_is_passed(
+    policy: NotFinite, number: float
+) -> None:
+    tried = PlainTask(arm(infos=INFOS), bounded=True, not_finite=policy)
+    feedback = tried.evaluate(outcome(0.5, infos=[number, 0.0, 0.0]), seed=1)
+    np.testing.assert_equal(feedback.reward, number if policy is NotFinite.PASS else 0.0)
+    assert feedback.truncated is (policy is NotFinite.END)
+    told = f"the reward of agent 'arm' is {number} (not_finite = 'end')" if feedback.truncated else ""
+    assert feedback.reason == feedback.info["reason"] == told
+
+
+def test_an_episode_that_the_simulator_terminates_is_terminated_whatever_it_brings() -> None:
+    tried = PlainTask(arm(infos=INFOS), bounded=True)
+    feedback = tried.evaluate(outcome(float("nan"), infos=[float("nan"), 1.0, 0.0]), seed=1)
+    assert (feedback.terminated, feedback.truncated, feedback.reason) == (True, False, "")
+    assert (feedback.observation[0], feedback.reward) == (0.0, 0.0)
 
 
 def test_agents_whose_tasks_repeat_an_action_unlike_often_are_named() -> None:
