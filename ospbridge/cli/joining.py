@@ -141,8 +141,6 @@ def settings_from(said: Mapping[str, Any]) -> Settings:
     from ospbridge.daemon.lockstep import ResetPolicy
     from ospbridge.daemon.settings import Settings
     from ospbridge.task.loading import load
-    from ospbridge.task.making import task_maker
-    from ospbridge.task.plain import PlainTask
     from ospbridge.transport.unix import parse_unix
 
     scenario = None if said["scenario"] is None else load(said["scenario"])
@@ -163,7 +161,7 @@ def settings_from(said: Mapping[str, Any]) -> Settings:
         spin=said["spin"],
         trace=said["trace"],
         record=said["record"],
-        make_task=PlainTask if scenario is None else task_maker(scenario),
+        scenario=scenario,
         meant=() if scenario is None else tuple(table.match for table in scenario.agent),
     )
 

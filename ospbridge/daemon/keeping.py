@@ -21,16 +21,20 @@ from ospbridge.osp.step.lateness import Lateness
 from ospbridge.session.absence import Absence
 from ospbridge.session.attempts import costs_nothing
 from ospbridge.session.budget import Budget
+from ospbridge.task.making import task_maker
+from ospbridge.task.vectors import spelled_out, undecided
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
     from typing import Never
 
     from ospbridge.daemon.lockstep import LockStep
     from ospbridge.daemon.measures import Measures
     from ospbridge.daemon.settings import Settings
+    from ospbridge.interface import AgentInterface
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.session.trio_session import TrioSession
+    from ospbridge.task.base import Task
 
 __all__ = ["SessionKeeper"]
 
@@ -193,7 +197,8 @@ class SessionKeeper:
             try:
                 self.number += 1
                 bounded = session.profile.outputs_normalised
-                tasks = [settings.make_task(interface, bounded=bounded) for interface in interfaces]
+                make_task = await self._task_maker(session, interfaces)
+                tasks = [make_task(interface, bounded=bounded) for interface in interfaces]
                 for task in tasks:
                     # Who is told of a step is told them as numbers.
                     task.name_no_infos()
@@ -248,6 +253,16 @@ class SessionKeeper:
                 )
             assert self._lost_to is not None
             self._measures.rebuilt(self._lost_to)
+
+    async def _task_maker(
+        self, session: TrioSession, interfaces: Sequence[AgentInterface]
+    ) -> Callable[..., Task]:
+        """For agents of this simulator, which tells how many components its vectors have."""
+        scenario = self._settings.scenario
+        if scenario is None:
+            return self._settings.make_task
+        tables = filter(None, map(scenario.for_agent, interfaces))
+        return task_maker(spelled_out(scenario, await session.components(undecided(tables))))
 
     def _patience(self) -> Patience:
         """With a simulator that came back without what the tasks were made for, as with the wrong scene."""

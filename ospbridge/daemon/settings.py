@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ospbridge.daemon.relay.settings import Upstream
     from ospbridge.interface import Endpoint, Match
     from ospbridge.task.base import Task
+    from ospbridge.task.scenario import Scenario
     from ospbridge.transport.tls import TlsAddress
 
 __all__ = ["Feeding", "Settings"]
@@ -48,8 +49,10 @@ class Settings:
     trace: Path | None = None
     record: Path | None = None
     """The directory that finished episodes are written to."""
+    scenario: Scenario | None = None
+    """Agents that it matches play its tasks."""
     make_task: Callable[..., Task] = PlainTask
-    """Makes the task of an agent: called with its interface and ``bounded``."""
+    """Makes the task of an agent where there is no scenario: called with its interface and ``bounded``."""
     meant: tuple[Match, ...] = ()
     """Whom the scenario has tasks for; none: there is no scenario."""
 

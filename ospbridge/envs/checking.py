@@ -15,7 +15,8 @@ from ospbridge.osp.client.clock import ITERATIONS, TIME_STEP_SIZE
 from ospbridge.osp.number_text import number
 from ospbridge.task.making import make_task, task_class
 from ospbridge.task.scenario import SourceKind
-from ospbridge.task.variables import component_hint, number_in, source
+from ospbridge.task.variables import component_hint, components_in, number_in, source
+from ospbridge.task.vectors import note_misused, spelled_out, undecided
 from ospbridge.toml.nearest import nearest
 from ospbridge.toml.tables import Mistakes
 
@@ -60,6 +61,10 @@ def held_against(scenario: Scenario, session: BlockingSession) -> Findings:
     mistakes = Mistakes()
     entries = session.agents()
     agents = [session.describe(entry.name) for entry in entries]
+    vectors = session.components(undecided(scenario.agent))
+    note_misused(scenario, vectors, mistakes)
+    if not mistakes.found:
+        scenario = spelled_out(scenario, vectors)
     for at, table in enumerate(scenario.agent):
         matching = [agent for agent in agents if scenario.for_agent(agent) is table]
         if not matching:
@@ -70,7 +75,7 @@ def held_against(scenario: Scenario, session: BlockingSession) -> Findings:
                 make_task(scenario, agent, bounded=session.profile.outputs_normalised)
             except ScenarioInvalid as error:
                 mistakes.found += [_placed(mistake, at, agent.name) for mistake in error.mistakes]
-    _look_at_values(scenario, session, mistakes)
+    _look_at_values(scenario, session, vectors, mistakes)
     _look_at_clock(scenario, session, mistakes)
     _look_at_events(scenario, session, mistakes, findings.unchecked)
     findings.mistakes = mistakes.found
@@ -89,14 +94,19 @@ def _offered(table: AgentScenario, agents: list[AgentInterface]) -> str:
     return nearest(table.match.name, names) or (f"there are {offered}" if offered else "it offers no agents")
 
 
-def _look_at_values(scenario: Scenario, session: BlockingSession, mistakes: Mistakes) -> None:
+def _look_at_values(
+    scenario: Scenario, session: BlockingSession, vectors: Mapping[str, int], mistakes: Mistakes
+) -> None:
+    """``vectors``: variables that may be named without a component, and are no mistake then."""
     sources: list[tuple[str, Source]] = []
     for at, table in enumerate(scenario.agent):
         for short, found in table.names.items():
-            if found.kind is SourceKind.VALUE:
+            # Of whole vectors it is told already where an expression uses them.
+            if found.kind is SourceKind.VALUE and (found.component is not None or found.name not in vectors):
                 sources.append((f"agent[{at}].names.{short}", found))
         observed = f"agent[{at}].observe.values"
-        sources += [(observed, source(SourceKind.VALUE, name)) for name in table.observe.values]
+        each = (source(SourceKind.VALUE, name) for name in table.observe.values)
+        sources += [(observed, s) for s in each if s.component is not None or s.name not in vectors]
     if not (scenario.values or scenario.randomise or sources):
         return
     known = {entry.name: entry.type for entry in session.values()}
@@ -131,6 +141,15 @@ def _look_at_settings(
             mistakes.note(f"values.{name!r}", f"expected a number (Double), got {text!r}")
         elif known.get(name) == "Bool" and text.lower() not in TRUTHS:
             mistakes.note(f"values.{name!r}", f"expected true or false (Bool), got {text!r}")
+    there = [name for name in scenario.values if name in known]
+    for name, count in session.components(there).items():
+        text = scenario.values[name]
+        if components_in(text) != count:
+            mistakes.note(
+                f"values.{name!r}",
+                f"expected {count} components ({known[name]}), got {text!r}",
+                f"write them as a list, such as [{', '.join(['0'] * count)}]",
+            )
     for name in scenario.randomise:
         if known.get(name) in WHOLE:
             what = f"what is drawn has decimals, and the variable is a whole number ({known[name]})"

@@ -142,7 +142,7 @@ class Joining:
 
     def _direct_seat(self, shared: SharedSession, terms: Terms) -> DirectSeat:
         try:
-            task = self._rules.task(shared.agent, bounded=shared.session.profile.outputs_normalised)
+            (task,) = self._rules.tasks(shared.session, shared.agents)
             return DirectSeat(shared, task, terms)
         except BaseException:
             shared.release()
@@ -156,7 +156,13 @@ class Joining:
         with rules.blamed(agent):
             seat = client.attach(rules.agent(agent), annotates=self._annotates, meant=rules.meant)
         try:
-            rules.compare(seat.interface, seat.observation_space, seat.action_space, seat.scenario)
+            rules.compare(
+                seat.interface,
+                seat.observation_space,
+                seat.action_space,
+                seat.scenario,
+                seat.observation_names,
+            )
         except BaseException:
             seat.close()
             raise
@@ -205,7 +211,7 @@ class Joining:
                 self._launched_terms(launched), self._patterns(agents), trace, launched, meant=rules.meant
             )
         try:
-            return DirectGroup(shared, rules.task)
+            return DirectGroup(shared, rules.tasks(shared.session, shared.agents))
         except BaseException:
             shared.release()
             raise
@@ -221,7 +227,7 @@ class Joining:
         with rules.blamed(agents):
             shared = acquire_all(self._terms(simulator), self._patterns(agents), trace, meant=rules.meant)
         try:
-            return DirectGroup(shared, rules.task)
+            return DirectGroup(shared, rules.tasks(shared.session, shared.agents))
         except BaseException:
             shared.release()
             raise
@@ -240,7 +246,7 @@ class Joining:
         try:
             for name, interface in group.interfaces.items():
                 spaces = group.observation_spaces[name], group.action_spaces[name]
-                rules.compare(interface, *spaces, group.scenarios[name])
+                rules.compare(interface, *spaces, group.scenarios[name], group.observation_names[name])
         except BaseException:
             group.close()
             raise

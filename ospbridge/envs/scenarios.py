@@ -14,11 +14,13 @@ from ospbridge.task.making import make_task
 from ospbridge.task.plain import PlainTask
 from ospbridge.task.scenario import NotFinite
 from ospbridge.task.shipped import shipped
+from ospbridge.task.vectors import observed_vectors, spelled_out, undecided
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ospbridge.interface import AgentInterface, Match, Space
+    from ospbridge.session.blocking import BlockingSession
     from ospbridge.task.base import Task
 
 __all__ = ["EnvScenario"]
@@ -47,11 +49,21 @@ class EnvScenario:
         match = self._scenario.agent[0].match
         return match.name if match.name != "*" else None
 
-    def task(self, agent: AgentInterface, *, bounded: bool) -> Task:
-        """The task of an agent. Raises AgentNotFound where the scenario has none for it, and ScenarioInvalid."""
-        if self._scenario is None:
-            return PlainTask(agent, bounded=bounded, not_finite=self._not_finite)
-        return make_task(self._scenario, agent, bounded=bounded)
+    def tasks(self, session: BlockingSession, agents: Iterable[AgentInterface]) -> list[Task]:
+        """The tasks of agents of this session's simulator, which tells which variables are vectors.
+
+        Raises AgentNotFound where the scenario has none for one of them, ScenarioInvalid, and what asking raises.
+        """
+        bounded = session.profile.outputs_normalised
+        scenario = self._scenario
+        if scenario is None:
+            return [PlainTask(agent, bounded=bounded, not_finite=self._not_finite) for agent in agents]
+        agents = tuple(agents)
+        names = undecided(filter(None, map(scenario.for_agent, agents)))
+        if names:
+            # Nothing is asked for nothing: of a shared session, another environment may be about to hear that it is lost.
+            scenario = spelled_out(scenario, session.components(names))
+        return [make_task(scenario, agent, bounded=bounded) for agent in agents]
 
     def agents(self, asked: tuple[str, ...]) -> tuple[str, ...]:
         """Names or globs of agents: what was asked for, else what the scenario matches."""
@@ -78,12 +90,18 @@ class EnvScenario:
         return () if self._scenario is None else tuple(table.match for table in self._scenario.agent)
 
     def compare(
-        self, agent: AgentInterface, observation: BoxSpace, action: Space, played: str | None
+        self,
+        agent: AgentInterface,
+        observation: BoxSpace,
+        action: Space,
+        played: str | None,
+        names: Sequence[str],
     ) -> None:
         """A daemon runs its own tasks: raises UsageError where its spaces are not those of this scenario's task.
 
         So it does where ``played``, the name of the daemon's scenario, is another one; None: it is not known. A daemon
-        without one plays what a scenario means that only chooses agents.
+        without one plays what a scenario means that only chooses agents. ``names``: of the numbers of an observation,
+        which tell the components of vectors.
         """
         scenario = self._scenario
         if scenario is None:
@@ -91,8 +109,9 @@ class EnvScenario:
         alike = played in (None, scenario.name) or (played == "" and scenario.only_chooses(agent))
         if not alike:
             raise self._another(agent, f"that of scenario {played!r}" if played else "that of no scenario")
+        scenario = spelled_out(scenario, observed_vectors(filter(None, [scenario.for_agent(agent)]), names))
         for bounded in (True, False):
-            task = self.task(agent, bounded=bounded)
+            task = make_task(scenario, agent, bounded=bounded)
             if (task.observation_space, task.action_space) == (observation, action):
                 return
         raise self._another(agent, "its spaces differ")

@@ -38,7 +38,7 @@ from ospbridge.session.settling import GOODBYES, RESTARTS
 from ospbridge.transport.addresses import parse_endpoint, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from numpy.typing import ArrayLike
 
@@ -302,6 +302,10 @@ class BlockingSession(Driven[Link]):
     def get(self, name: str) -> ValueReading:
         """A variable with its content, as the simulator writes it. Raises ValueNotFound, QueryTimeout."""
         return self.run(self.conversation.get(name))
+
+    def components(self, names: Iterable[str]) -> dict[str, int]:
+        """How many components each variable has that is a vector; without those that are none, or are not there."""
+        return self.run(self.conversation.components(names))
 
     def set(self, name: str, content: str) -> None:
         """Write a variable, in the form in which ``get`` reads it.

@@ -307,6 +307,10 @@ class Conversation:
         """A variable with its content."""
         return variables.read(self.machine, name)
 
+    def components(self, names: Iterable[str]) -> Exchange[dict[str, int]]:
+        """How many components each variable has that is a vector; without those that are none, or are not there."""
+        return variables.components(self.machine, names)
+
     def set(self, name: str, content: str) -> Exchange[None]:
         """Write a variable."""
         return variables.write(self.machine, name, content)

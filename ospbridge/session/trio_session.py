@@ -247,6 +247,10 @@ class TrioSession(Driven[TrioLink]):
         """A variable with its content. Raises ValueNotFound."""
         return await self._run(self.conversation.get(name))
 
+    async def components(self, names: Iterable[str]) -> dict[str, int]:
+        """How many components each variable has that is a vector; without those that are none, or are not there."""
+        return await self._run(self.conversation.components(names))
+
     async def set(self, name: str, content: str) -> None:
         """Write a variable. Raises ValueNotFound, ValueRejected."""
         await self._run(self.conversation.set(name, content))

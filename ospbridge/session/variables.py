@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import ValueNotFound
 from ospbridge.interface import ValueReading
@@ -12,12 +12,18 @@ from ospbridge.osp.client.listing import find_value
 from ospbridge.osp.client.renumbering import forget_ids, write_value
 from ospbridge.osp.step import barrier
 from ospbridge.session.arguments import text_of, value_name
+from ospbridge.task.variables import components_in
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ospbridge.interface import ValueEntry
     from ospbridge.osp.client.machine import ClientMachine, Exchange
 
-__all__ = ["named", "read", "write"]
+__all__ = ["components", "named", "read", "write"]
+
+NO_VECTORS: Final = frozenset({"Int", "Integer", "Double", "NormalizedDouble", "Bool", "String", "FileName"})
+"""Types whose contents need not be looked at."""
 
 
 def named(m: ClientMachine, name: str) -> Exchange[ValueEntry]:
@@ -43,6 +49,18 @@ def read(m: ClientMachine, name: str) -> Exchange[ValueReading]:
     if content is None:
         raise _unknown(m, name)
     return ValueReading(entry.name, entry.type, content)
+
+
+def components(m: ClientMachine, names: Iterable[str]) -> Exchange[dict[str, int]]:
+    """How many components each has that is a vector; without those that are none, or are not there."""
+    found: dict[str, int] = {}
+    for name in names:
+        entry = yield from find_value(m, name)
+        if entry is None or entry.type in NO_VECTORS:
+            continue
+        if count := components_in((yield from read(m, name)).value):
+            found[name] = count
+    return found
 
 
 def write(m: ClientMachine, name: str, content: str) -> Exchange[None]:

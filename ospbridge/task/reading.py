@@ -40,6 +40,7 @@ from ospbridge.task.scenario import (
     SyntheticTable,
 )
 from ospbridge.task.variables import source
+from ospbridge.task.vectors import named_vectors, note_misused
 from ospbridge.toml.lines import Lines
 from ospbridge.toml.nearest import nearest
 from ospbridge.toml.parsing import NoToml, parsed
@@ -85,6 +86,7 @@ def read(text: str, origin: str = "scenario") -> Scenario:
         raise invalid(origin, [str(error)]) from None
     mistakes = Mistakes()
     scenario = _scenario(Table(data, "", _keys(Scenario), mistakes), origin)
+    note_misused(scenario, named_vectors(scenario), mistakes)
     if mistakes.found:
         raise invalid(origin, mistakes.found, text)
     return scenario
@@ -155,8 +157,10 @@ def _values(table: Table) -> dict[str, str]:
             values[name] = str(value)
         elif isinstance(value, float):
             values[name] = f"{value:.15g}"
+        elif isinstance(value, list) and value and all(map(is_number, value)):
+            values[name] = f"({','.join(f'{number:.15g}' for number in map(float, value))})"
         else:
-            inner.wrong(name, "a text, a number, or true or false", value)
+            inner.wrong(name, "a text, a number, true or false, or a list of numbers", value)
     return values
 
 

@@ -11,7 +11,7 @@ from ospbridge.task.scenario import Source, SourceKind
 if TYPE_CHECKING:
     from ospbridge.interface import StepOutcome
 
-__all__ = ["component_hint", "number_in", "number_of", "source"]
+__all__ = ["component_hint", "components_in", "number_in", "number_of", "source"]
 
 
 def source(kind: SourceKind, name: str) -> Source:
@@ -32,6 +32,19 @@ def number_in(text: str, component: int | None) -> float:
     if text in ("T", "F"):
         return float(text == "T")
     return number(text)
+
+
+def components_in(text: str) -> int:
+    """How many components ``text`` has, which may be a vector: 3 in ``(0.4,0.03,0)``; 0 where it is none."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return 0
+    parts = text[1:-1].split(",")
+    try:
+        for part in parts:
+            number(part)
+    except ValueError:
+        return 0
+    return len(parts)
 
 
 def component_hint(variable: Source, text: str) -> str:

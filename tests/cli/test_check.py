@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
 
 from ospbridge.cli import main
+from ospbridge.osp.world import Variable
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.gym_world import GymWorld
+from ospbridge.simulator.synthetic import SyntheticWorld
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from click.testing import Result
 
@@ -114,6 +116,42 @@ def test_with_a_simulator_values_that_it_could_not_take_are_told(
         "11: randomise.'/Sim/Arena/TopSped': the simulator has no value '/Sim/Arena/TopSped' (did you mean",
     ]
     assert [line[: len(begin)] for line, begin in zip(told, begins, strict=True)] == begins
+
+
+class Placed(SyntheticWorld):
+    """With a position, which its simulator tells to be a vector."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 1)
+        self.variables = [Variable("/Pos", "Vector3D", lambda: "(1,2,3)", lambda _: True)]
+
+
+@pytest.mark.loopback
+def test_with_a_simulator_a_whole_vector_is_a_mistake_where_one_number_is_needed(
+    serve: Callable[[World], Served], tmp_path: Path
+) -> None:
+    served = serve(Placed())
+    good = '[[agent]]\n[agent.observe]\nvalues = ["/Pos"]\n[values]\n"/Pos" = [0, 0, 1]\n'
+    assert "no mistakes" in served.run("check", written(tmp_path, good)).stdout
+    file = written(
+        tmp_path,
+        '[[agent]]\n[agent.names]\nx = "value:/Pos"\n'
+        '[agent.observe]\nvalues = ["/Pos", "/Pos#3"]\n[agent.episode]\nreward = "x"\n',
+    )
+    # The fourth component says that it has four.
+    assert "is a vector" in check(file, exit_code=78).stdout
+    Path(file).write_text(Path(file).read_text().replace(', "/Pos#3"', ""))
+    check(file)
+    assert served.run("check", file, exit_code=78).stdout == (
+        f"{file}:4: agent[0].names.x: 'value:/Pos' is a vector, and episode.reward takes one number "
+        "(name a component: value:/Pos#0, value:/Pos#1, value:/Pos#2)\n"
+    )
+    short = written(tmp_path, '[[agent]]\n[values]\n"/Pos" = [0, 1]\n')
+    told = served.run("check", short, exit_code=78).stdout
+    assert (
+        "values.'/Pos': expected 3 components (Vector3D), got '(0,1)' (write them as a list, such as [0, 0, 0])"
+        in told
+    )
 
 
 @pytest.mark.loopback

@@ -219,7 +219,7 @@ HUGE = f"1{'0' * 400}"
         ),
         (
             f"{AGENT}[values]\n'/a b' = []\n",
-            "values.'/a b': expected a text, a number, or true or false, got a list of 0",
+            "values.'/a b': expected a text, a number, true or false, or a list of numbers, got a list of 0",
         ),
         (
             f"{AGENT}[world]\nkind = 'gym'\n",

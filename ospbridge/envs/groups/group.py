@@ -25,7 +25,7 @@ from ospbridge.osp.step.straight import StraightWay
 from ospbridge.session.attempts import Attempts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -82,10 +82,9 @@ class NamedGroup(Group, Protocol):
 class DirectGroup:
     """Agents of a session of this process."""
 
-    def __init__(self, shared: SharedSession, make_task: Callable[..., Task]) -> None:
+    def __init__(self, shared: SharedSession, tasks: Iterable[Task]) -> None:
         self.shared = shared
-        bounded = shared.session.profile.outputs_normalised
-        self._tasks = {agent.name: make_task(agent, bounded=bounded) for agent in shared.agents}
+        self._tasks = {task.agent.name: task for task in tasks}
         self.interfaces = {agent.name: agent for agent in shared.agents}
         self.observation_spaces = {name: task.observation_space for name, task in self._tasks.items()}
         self.action_spaces = {name: task.action_space for name, task in self._tasks.items()}
