@@ -58,7 +58,8 @@ def check(
     """Find the mistakes of a scenario.
 
     FILE is a TOML file, or the name of a scenario that comes with ospbridge. Each mistake is printed on a line of its
-    own, with its line and key path; the exit code is then 78. A class that the scenario names is imported.
+    own, with its line and key path; the exit code is then 78. A class that the scenario names is imported. If events
+    cannot be tried safely at the simulator, the result says so in place of "no mistakes".
     """
     from ospbridge.envs.checking import Findings, held_against, importable
     from ospbridge.errors import ScenarioInvalid
@@ -131,11 +132,13 @@ def _show(path: Path, findings: Findings, lines: Sequence[int | None], simulator
     for mistake, line in zip(findings.mistakes, lines, strict=True):
         place = path if line is None else f"{path}:{line}"
         click.echo(printable(f"{place}: {' '.join(mistake.split())}"))
-    for what in findings.unchecked:
-        note(f"not checked: {what}")
     if findings.mistakes:
+        for what in findings.unchecked:
+            note(what)
         return
     if simulator is None:
         click.echo(f"{path}: no mistakes")
-    else:
-        click.echo(printable(f"{path}: no mistakes; {simulator} has {', '.join(findings.agents)}"))
+        return
+    # What was not tried may be a mistake.
+    result = "; ".join(findings.unchecked) or "no mistakes"
+    click.echo(printable(f"{path}: {result}; {simulator} has {', '.join(findings.agents)}"))

@@ -61,7 +61,7 @@ class EnvScenario:
         agents = tuple(agents)
         names = undecided(filter(None, map(scenario.for_agent, agents)))
         if names:
-            # Nothing is asked for nothing: of a shared session, another environment may be about to hear that it is lost.
+            # Else nothing is asked: another environment that shares the session may be about to hear that it is lost.
             scenario = spelled_out(scenario, session.components(names))
         return [make_task(scenario, agent, bounded=bounded) for agent in agents]
 

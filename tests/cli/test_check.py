@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from ospbridge.cli import main
+from ospbridge.observe.trace import read_trace
 from ospbridge.osp.world import Variable
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.gym_world import GymWorld
@@ -155,13 +156,52 @@ def test_with_a_simulator_a_whole_vector_is_a_mistake_where_one_number_is_needed
 
 
 @pytest.mark.loopback
-def test_with_a_simulator_the_agents_that_match_are_named(
-    serve: Callable[[World], Served], profile: str
-) -> None:
+def test_with_a_simulator_the_agents_that_match_are_named(serve: Callable[[World], Served]) -> None:
     result = serve(ArenaWorld(1)).run("check", "arena_avoid")
     assert result.stdout.rstrip().endswith("has robot1")
-    # Asking a NERD server for an event would keep the command from leaving in order.
-    assert ("not checked: events (/Arena/Bump)" in result.stderr) is (profile == "nerd")
+
+
+EVENTFUL = '[[agent]]\nmatch = { name = "robot1" }\n[agent.episode]\nterminated_on = ["/Arena/Bump", "/Arena/Bumps"]\n'
+
+
+@pytest.mark.loopback
+def test_with_a_simulator_events_are_tried_where_that_is_harmless_and_else_the_result_says_that_they_were_not(
+    serve: Callable[[World], Served], profile: str, tmp_path: Path
+) -> None:
+    served = serve(ArenaWorld(1))
+    file = written(tmp_path, EVENTFUL)
+    if profile == "nerd":
+        told = served.run("check", file).stdout
+        assert told.startswith(f"{file}: events were not tried (/Arena/Bump, /Arena/Bumps): ")
+        assert told.endswith(f"; {served.address} has robot1\n")
+        assert "no mistakes" not in told
+        assert len(served.json("check", file)["unchecked"]) == 1
+        # Beside mistakes too.
+        Path(file).write_text(Path(file).read_text() + '[values]\n"/X" = 1\n')
+        result = served.run("check", file, exit_code=78)
+        assert "no value '/X'" in result.stdout
+        assert "events were not tried" in result.stderr
+    else:
+        (told, *more) = served.run("check", file, exit_code=78).stdout.splitlines()
+        assert told.startswith(
+            f"{file}:5: agent[0].episode.terminated_on: the simulator has no event '/Arena/Bumps'"
+        )
+        assert not more
+        good = written(tmp_path, EVENTFUL.replace(', "/Arena/Bumps"', ""))
+        assert served.run("check", good).stdout == f"{good}: no mistakes; {served.address} has robot1\n"
+    served.assert_all_free()
+
+
+@pytest.mark.loopback
+def test_events_that_were_tried_are_given_back(
+    serve: Callable[[World], Served], tmp_path: Path, profile: str
+) -> None:
+    trace = tmp_path / "t.jsonl"
+    file = written(tmp_path, EVENTFUL.replace(', "/Arena/Bumps"', ""))
+    serve(ArenaWorld(1)).run("check", file, "--trace", str(trace))
+    sent = [record.note.partition(" ")[0] for record in read_trace(trace)]
+    tried = [code for code in sent if code in {"REGISTER_FOR_EVENT", "DEREGISTER_FROM_EVENT"}]
+    assert tried == ([] if profile == "nerd" else ["REGISTER_FOR_EVENT", "DEREGISTER_FROM_EVENT"])
 
 
 @pytest.mark.parametrize("option", ["--trace", "--timeout", "--profile"])
