@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ospbridge.cli.output import note
 from ospbridge.cli.progress import bar_of
 from ospbridge.cli.stopping import stoppable
 from ospbridge.counts import numbered
@@ -33,11 +34,17 @@ def export(directory: Path, name: str, agents: tuple[str, ...]) -> None:
     """Make a dataset of recorded episodes.
 
     DIR is a directory of recordings (record=DIR, or --record). The dataset is written where Minari keeps its own, below
-    $MINARI_DATASETS_PATH if that is set; minari.load_dataset(NAME) loads it.
+    $MINARI_DATASETS_PATH if that is set; minari.load_dataset(NAME) loads it, and its recover_environment() makes the
+    environment again.
     """
     from ospbridge.record.export import export_minari
 
+    said: list[str] = []
     # Whoever is told to end leaves no part of a dataset.
     with stoppable(), bar_of("episodes") as progress:
-        episodes, steps, path = export_minari(directory, name, agents=agents, progress=progress)
+        episodes, steps, path = export_minari(
+            directory, name, agents=agents, progress=progress, say=said.append
+        )
+    for text in said:
+        note(text)
     click.echo(f"{name}: {numbered(episodes, 'episode')}, {numbered(steps, 'step')}, in {path}")

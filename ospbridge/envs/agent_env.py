@@ -11,6 +11,7 @@ import numpy as np
 from ospbridge.envs.annotating import not_annotated
 from ospbridge.envs.arguments import told_apart
 from ospbridge.envs.copying import not_copied
+from ospbridge.envs.env_spec import spec_of_agent
 from ospbridge.envs.joining import Joining
 from ospbridge.envs.noticing import tell_of_doubt
 from ospbridge.envs.options import DEFAULTS, Options
@@ -81,7 +82,9 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
         if record is not None or render_mode is not None:
             from ospbridge.envs.watched import WatchedSeat
 
-            seat = self._seat = self._watched = WatchedSeat(seat, joining.addresses[0], record, render_mode)
+            seat = self._seat = self._watched = WatchedSeat(
+                seat, joining.addresses[0], record, render_mode, spec_of_agent(self)
+            )
         self.interface: AgentInterface = seat.interface
         # Also when the environment is never closed: collected, or alive when the interpreter exits.
         self._finalizer = weakref.finalize(self, seat.close)

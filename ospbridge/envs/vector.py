@@ -18,6 +18,7 @@ from ospbridge.counts import numbered
 from ospbridge.envs.annotating import annotate_rows, not_annotated
 from ospbridge.envs.arguments import told_apart
 from ospbridge.envs.copying import not_copied
+from ospbridge.envs.env_spec import spec_of_agent
 from ospbridge.envs.groups.beginning_again import groups_in_mask, mask_in, mode_named
 from ospbridge.envs.groups.fleet import Turn
 from ospbridge.envs.groups.fleet_making import fleet_of
@@ -86,7 +87,9 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         self._onlookers: VectorOnlookers | None = None
         try:
             if looked_at:
-                self._onlookers = looked_on(fleet.groups, joining.addresses, record, render_mode)
+                self._onlookers = looked_on(
+                    fleet.groups, joining.addresses, record, render_mode, spec_of_agent(self)
+                )
         except BaseException:
             fleet.close()
             raise

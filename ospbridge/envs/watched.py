@@ -10,7 +10,7 @@ from ospbridge.errors import OspBridgeError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
@@ -25,11 +25,18 @@ __all__ = ["WatchedGroup", "WatchedSeat"]
 class WatchedSeat:
     """``record``: a directory, None for no recording; ``mode``: of rendering, as ``check_render_mode`` allows it.
 
+    ``env_spec``: what recordings say of how the environment was made, by address and agent.
+
     Where that cannot be, the seat is closed again. Raises ConfigurationError.
     """
 
     def __init__(
-        self, seat: Seat, simulator: str, record: str | os.PathLike[str] | None, mode: str | None
+        self,
+        seat: Seat,
+        simulator: str,
+        record: str | os.PathLike[str] | None,
+        mode: str | None,
+        env_spec: Callable[[str, str], str],
     ) -> None:
         self._seat = seat
         self.interface = seat.interface
@@ -39,7 +46,8 @@ class WatchedSeat:
         self.action_names = seat.action_names
         self._name = seat.interface.name
         try:
-            self.onlookers = Onlookers.of({self._name: place_of(seat, simulator)}, record, mode)
+            places = {self._name: place_of(seat, simulator)}
+            self.onlookers = Onlookers.of(places, record, mode, env_spec=env_spec)
         except BaseException:
             seat.close()
             raise

@@ -52,6 +52,8 @@ class Recorded:
     observation_space: BoxSpace
     action_space: Space
     info_names: tuple[str, ...] = ()
+    env_spec: Callable[[], str] = str
+    """Tells what the environment was made with, as JSON, and nothing as long as that is not known."""
 
 
 class _Columns:
@@ -111,6 +113,7 @@ class Collected:
     columns: _Columns
     kept: list[Any]
     """Its last steps, which are not in the columns yet, flat."""
+    env_spec: str = ""
     _making: Lock = field(default_factory=Lock)
 
     def __len__(self) -> int:
@@ -161,6 +164,7 @@ class Collected:
             self.id,
             self.before,
             np.frombuffer(columns.drawn, FLOAT).reshape(steps, -1) if columns.drawn else None,
+            self.env_spec,
         )
 
     def _whole(self) -> _Columns:
@@ -210,6 +214,7 @@ class EpisodeCollector:
         self._id = ""
         self._seed = 0
         self._started = 0.0
+        self._env_spec = ""
 
     def begin(self, feedback: Feedback, *, weights_seq_no: int | None = None) -> None:
         """A reset brought ``feedback``. The episode before, if it has not ended, is abandoned."""
@@ -218,6 +223,8 @@ class EpisodeCollector:
         self._seed = feedback.info["osp_seed"]
         self._id = os.urandom(16).hex()
         self._before = 0
+        # Who closes with an episode under way may not be able to tell any more.
+        self._env_spec = self._env_spec or self._whose.env_spec()
         self.weights_seq_no = weights_seq_no
         infos = feedback.info["infos"].values() if self.has_infos else ()
         self._columns = _Columns(_floats(feedback.observation), infos)
@@ -343,6 +350,7 @@ class EpisodeCollector:
             self.weights_seq_no,
             columns,
             kept,
+            self._env_spec,
         )
 
     def _take(self, collected: Collected) -> None:

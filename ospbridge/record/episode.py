@@ -102,6 +102,8 @@ class RecordedEpisode:
     """How many of its steps are in the parts before."""
     drawn_actions: NDArray[np.float32] | None = None
     """float32[N, m]: the actions as they were drawn, where those that were given were made of them."""
+    env_spec: str = ""
+    """What the environment was made with: gymnasium's ``EnvSpec`` as JSON; empty where that is not known."""
 
     def __len__(self) -> int:
         """Steps."""
@@ -125,6 +127,7 @@ class _About(msgspec.Struct, frozen=True):
     weights_seq_no: int | None = None
     id: str = ""
     t_started: int = 0
+    env_spec: str = ""
 
 
 def write_episode(file: BinaryIO, episode: RecordedEpisode) -> None:
@@ -145,6 +148,7 @@ def write_episode(file: BinaryIO, episode: RecordedEpisode) -> None:
         episode.weights_seq_no,
         _storable(episode.id),
         episode.t_started,
+        _storable(episode.env_spec),
     )
     arrays: dict[str, NDArray[Any]] = {
         "about": np.frombuffer(msgspec.json.encode(about), np.uint8),
@@ -237,6 +241,7 @@ def read_episode(path: str | os.PathLike[str]) -> RecordedEpisode:
             about.id,
             about.t_started,
             arrays.get("drawn_actions"),
+            about.env_spec,
         )
     except KeyError as error:
         raise _damaged(path, f"array {error} is missing") from None

@@ -1,6 +1,8 @@
 """A recording as a Minari dataset. Needs the extra ``minari``.
 
 Names of infos become ``episode.reward`` for ``/episode/reward``: a slash would begin a folder in the dataset's file.
+What the recorded environment was made with becomes the dataset's spec, but for where it wrote files: who makes it again
+is not to write there.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import errno
 import os
 import shutil
 import warnings
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,8 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from gymnasium.envs.registration import EnvSpec
+
 __all__ = ["export_minari"]
 
+WRITTEN: Final = frozenset({"record", "trace"})
+"""Keywords that name files which the environment wrote."""
 ROOM: Final = 4 * 2**20
 """Bytes of the disk that must be free beside what an episode takes, twice."""
 
@@ -36,12 +43,16 @@ def export_minari(
     *,
     agents: str | Sequence[str] = (),
     progress: Callable[[int, int], None] = lambda *_: None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> tuple[int, int, Path]:
     """Make the dataset ``name`` of the episodes in a directory, of agents that fit the globs (none: all).
 
-    ``progress(done, of)`` is called for each file. Returns episodes, steps and where the dataset is. Raises
-    ConfigurationError where Minari is not installed or a file is damaged, UsageError for a name or a choice of agents
-    that no dataset can be made of. No part of a dataset is left behind then.
+    ``progress(done, of)`` is called for each file, ``say(text)`` where ``recover_environment`` of the dataset will not
+    work, since the first episode does not tell what its environment was made with.
+
+    Returns episodes, steps and where the dataset is. Raises ConfigurationError where Minari is not installed or a file
+    is damaged, UsageError for a name or a choice of agents that no dataset can be made of. No part of a dataset is left
+    behind then.
     """
     agents = several(agents)
     try:
@@ -81,6 +92,9 @@ def export_minari(
             hint="an episode is written when it ends; record=DIR says where",
         )
     counts = [0, 0]
+    spec, why = _spec(first)
+    if spec is None:
+        say(f"recover_environment() of the dataset will not work: {why}")
 
     def buffers() -> Iterator[Any]:
         for episode in chain([first], chosen):
@@ -95,6 +109,7 @@ def export_minari(
             create_dataset_from_buffers(
                 name,
                 buffers(),
+                env=None if spec is None else _made_as(spec),
                 observation_space=_gym_space(first.observation_space),
                 action_space=_gym_space(first.action_space),
                 description=f"Recorded by ospbridge at {first.simulator}.",
@@ -105,6 +120,32 @@ def export_minari(
             raise _cannot_be_made(name, error) from None
         raise
     return counts[0], counts[1], path
+
+
+def _spec(episode: RecordedEpisode) -> tuple[EnvSpec | None, str]:
+    """What makes its environment again; where it is not known, why."""
+    from gymnasium.envs.registration import EnvSpec
+
+    if not episode.env_spec:
+        return None, (
+            f"the recording of agent {episode.agent!r} does not tell what its environment was made with; those of "
+            "gymnasium.make and gymnasium.make_vec do, but for earlier releases of ospbridge"
+        )
+    try:
+        spec = EnvSpec.from_json(episode.env_spec)
+        kwargs = {name: given for name, given in spec.kwargs.items() if name not in WRITTEN}
+        return replace(spec, kwargs=kwargs), ""
+    except Exception as error:  # noqa: BLE001  # of gymnasium's, for whatever another release of it wrote
+        return None, f"this release of gymnasium cannot read the recorded spec ({error})"
+
+
+def _made_as(spec: EnvSpec) -> Any:
+    """An environment that is only its spec: given the spec itself, Minari would make one, and join the simulator."""
+    import gymnasium
+
+    env: gymnasium.Env[Any, Any] = gymnasium.Env()
+    env.spec = spec
+    return env
 
 
 def _check_room(name: str, root: Path, episode: RecordedEpisode) -> None:

@@ -67,7 +67,9 @@ def places_of(group: NamedGroup, simulator: str) -> list[Place]:
     ]
 
 
-def _recorders_of(places: Mapping[K, Place], directory: str | os.PathLike[str]) -> dict[K, EpisodeCollector]:
+def _recorders_of(
+    places: Mapping[K, Place], directory: str | os.PathLike[str], env_spec: Callable[[str, str], str]
+) -> dict[K, EpisodeCollector]:
     """One for each, into one directory. Raises ConfigurationError where it cannot be written to."""
     from ospbridge.record.collecting import EpisodeCollector, Recorded, at_once
     from ospbridge.record.writing import EpisodeWriter
@@ -82,6 +84,7 @@ def _recorders_of(places: Mapping[K, Place], directory: str | os.PathLike[str]) 
                 place.observation_space,
                 place.action_space,
                 tuple(place.interface.info_names),
+                partial(env_spec, place.simulator, place.interface.name),
             ),
             at_once(writer.write),
         )
@@ -104,16 +107,17 @@ class Onlookers(Generic[K]):
         mode: str | None,
         *,
         title: Callable[[K, str], str] = lambda _, name: name,
+        env_spec: Callable[[str, str], str] = lambda *_: "",
     ) -> Self:
         """Recorders into the directory ``record``, panels in the render mode ``mode``; none where that is None.
 
-        ``title``: of the panel for a key and the agent's name. Raises ConfigurationError where the directory cannot be
-        written to.
+        ``title``: of the panel for a key and the agent's name. ``env_spec``: of a recorded environment, by the address
+        and the name of its agent. Raises ConfigurationError where the directory cannot be written to.
         """
         from ospbridge.envs.panel import Instruments
 
         return cls(
-            {} if record is None else _recorders_of(places, record),
+            {} if record is None else _recorders_of(places, record, env_spec),
             {}
             if mode is None
             else {

@@ -8,7 +8,7 @@ from ospbridge.envs.groups.onlookers import Onlookers, places_of
 from ospbridge.errors import OspBridgeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from ospbridge.envs.groups.fleet import Turn
@@ -38,12 +38,20 @@ class VectorOnlookers(Onlookers[int]):
 
 
 def looked_on(
-    groups: Sequence[NamedGroup], addresses: Sequence[str], record: Path | None, render_mode: str | None
+    groups: Sequence[NamedGroup],
+    addresses: Sequence[str],
+    record: Path | None,
+    render_mode: str | None,
+    env_spec: Callable[[str, str], str],
 ) -> VectorOnlookers:
     """Those of the agents of several groups. Raises ConfigurationError."""
     found = [
         place for group, address in zip(groups, addresses, strict=True) for place in places_of(group, address)
     ]
     return VectorOnlookers.of(
-        dict(enumerate(found)), record, render_mode, title=lambda at, name: f"{at}: {name}"
+        dict(enumerate(found)),
+        record,
+        render_mode,
+        title=lambda at, name: f"{at}: {name}",
+        env_spec=env_spec,
     )
