@@ -36,7 +36,7 @@ class WatchedSeat:
         simulator: str,
         record: str | os.PathLike[str] | None,
         mode: str | None,
-        env_spec: Callable[[str, str], str],
+        env_spec: Callable[[str, str], str] = lambda *_: "",
     ) -> None:
         self._seat = seat
         self.interface = seat.interface
