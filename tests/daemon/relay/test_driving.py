@@ -237,6 +237,8 @@ async def test_an_episode_with_a_number_that_is_none_is_not_sent(monkeypatch: py
         judged += 1
         return (float("nan") if judged == 10 else 1.0), judged % 7 == 0, False
 
+    # As with not_finite = "pass": else the episode would end there.
+    monkeypatch.setattr(task, "_mends", False)
     monkeypatch.setattr(task, "judge", judge)
     with capture_logs() as logs:
         async with learner.listening() as port, driven(conductor, upstream(port)) as relay:
