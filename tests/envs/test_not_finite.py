@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from ospbridge.envs.rllib import env_creator
 from ospbridge.errors import UsageError
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -85,6 +86,15 @@ def test_it_becomes_0_or_is_passed_where_that_is_asked(made: Callable[..., Any],
         env.close()
         np.testing.assert_equal([seen[1], reward], [number, number])
         assert (ended, reason) == (False, "")
+
+
+@pytest.mark.loopback
+def test_rllibs_environments_have_the_option_too(address: str) -> None:
+    env = env_creator({"simulators": [address], "not_finite": "zero"})
+    env.reset(seed=1)
+    *_, (seen, reward, ended, _) = steps(env, 3)
+    env.close()
+    assert (seen[1], reward, ended) == (0.0, 0.0, False)
 
 
 @pytest.mark.loopback
