@@ -68,6 +68,8 @@ class Profile:
     """The shortest silence that may be acted upon."""
     init_takes: float
     """How long the server takes to answer an INIT."""
+    loses_wakeups: bool
+    """Whether its threads lose wake-ups to each other under the ordinary scheduling policy: steps stall for 50 ms."""
     expression: Expression
     ascii_only: bool
     """Whether bytes above 0x7f in strings are lost."""
@@ -122,6 +124,7 @@ DOCUMENT: Final = Profile(
     pipelining=True,
     patience=0.25,
     init_takes=0.0,
+    loses_wakeups=False,
     expression=Expression.SEARCH,
     ascii_only=False,
     end_marker=False,
@@ -155,6 +158,7 @@ NERD: Final = Profile(
     pipelining=False,
     patience=0.25,
     init_takes=0.051,
+    loses_wakeups=True,
     expression=Expression.WHOLE,
     ascii_only=True,
     end_marker=True,

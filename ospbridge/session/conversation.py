@@ -41,6 +41,7 @@ from ospbridge.session.lease import any_stale, forget_all
 from ospbridge.session.lost_agents import explained, forget, locked_by_the_dead, stuck
 from ospbridge.session.matching import choose, left_out, unknown
 from ospbridge.session.tenure import Tenure
+from ospbridge.transport.addresses import is_of_this_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -80,6 +81,7 @@ class Conversation:
         self._jitter = jitter
         self.machine = ClientMachine(profile, limits=limits, jitter=jitter, peer=str(server))
         self.machine.patience = self.machine.round_trips.greeted(answered_after)
+        self.machine.stalls.curable = profile.loses_wakeups and is_of_this_host(server.host)
         self.agents: tuple[AgentEntry, ...] = ()
         self.votes: dict[str, Vote] = {}
         """Controlled agents by name, in the order of registration, with their prepared requests."""

@@ -251,6 +251,15 @@ class Datagrams(ABC):
             self._volleys.enabled = False
         self._leave(way, None)
 
+    def _late(self, slept: float) -> None:
+        """A datagram was slept for so long, in seconds: more than ``LATE``.
+
+        Only steps count, and only those that wait for no other client's vote.
+        """
+        machine = self._machine
+        if machine.vote_outstanding and not machine.foreign:
+            machine.stalls.late(machine.clock.steps + 1, slept)
+
     def _count(self, way: StraightWay, tally: Tally) -> None:
         """What went over the line on a way that was left."""
         for datagram in way.first:

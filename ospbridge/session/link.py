@@ -8,6 +8,7 @@ from socket import MSG_DONTWAIT
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeVar
 
+from ospbridge.osp.client.stalls import LATE
 from ospbridge.session.datagrams import BRISK, IDLE, LONG, SELDOM, Datagrams
 from ospbridge.session.spinning import Spinning
 from ospbridge.transport.patient import Patient
@@ -95,16 +96,18 @@ class Link(Datagrams):
         return way
 
     def _wait(self, way: StraightWay, spinning: Spinning) -> bytes | None:
-        spins = spinning.most > 0
-        asleep = monotonic() if spins else 0.0
+        asleep = monotonic()
         try:
             data = self._patient.recv(LARGEST_DATAGRAM)
         except TimeoutError:
             self._fell_silent(way)
             return None
-        if spins:
-            spinning.in_vain(monotonic() - asleep)
-        if len(way.came) < way.count and monotonic() - way.began > LONG:
+        now = monotonic()
+        if spinning.most:
+            spinning.in_vain(now - asleep)
+        if now - asleep > LATE:
+            self._late(now - asleep)
+        if len(way.came) < way.count and now - way.began > LONG:
             # The next sleep might be too long: an exchange minds its deadline exactly.
             self._leave(way, data)
             return None
@@ -375,6 +378,8 @@ class Link(Datagrams):
                 self._disturbed(error)
                 continue
             spinning.in_vain(now - began)
+            if now - began > LATE:
+                self._late(now - began)
             return data
         spinning.in_vain()
         return None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import trio
 
+from ospbridge.osp.client.stalls import LATE
 from ospbridge.session.datagrams import BRISK, IDLE, LONG, SELDOM, Datagrams
 from ospbridge.transport.patient import Patient
 from ospbridge.transport.udp import LARGEST_DATAGRAM
@@ -114,7 +115,10 @@ class TrioLink(Datagrams):
             except TimeoutError:
                 pass
             else:
-                spinning.in_vain(self._clock() - began)
+                slept = self._clock() - began
+                spinning.in_vain(slept)
+                if slept > LATE:
+                    self._late(slept)
                 return data
         self.pausing = way
         return None
@@ -145,6 +149,8 @@ class TrioLink(Datagrams):
                 self._leave(way, None)
                 return None
             spinning.in_vain(now - began)
+            if now - began > LATE:
+                self._late(now - began)
             if self._along(way, (), woken=True):
                 return self._arrived(way)
             if self.pausing is None:
@@ -246,6 +252,8 @@ class TrioLink(Datagrams):
                     self._disturbed(error)
                     continue
                 spinning.in_vain(self.gave_way_at - began)
+                if self.gave_way_at - began > LATE:
+                    self._late(self.gave_way_at - began)
                 return data
         spinning.in_vain()
         try:

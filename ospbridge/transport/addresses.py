@@ -9,7 +9,15 @@ from typing import Final
 from ospbridge.errors import ConfigurationError, SimulatorNotFound
 from ospbridge.interface import DEFAULT_PORT, Endpoint
 
-__all__ = ["NAME_SERVER", "PASSING", "is_loopback", "parse_endpoint", "parse_listening", "resolve"]
+__all__ = [
+    "NAME_SERVER",
+    "PASSING",
+    "is_loopback",
+    "is_of_this_host",
+    "parse_endpoint",
+    "parse_listening",
+    "resolve",
+]
 
 PASSING: Final = frozenset({socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_MEMORY})
 """What a resolver says of itself rather than of a name: a host that starts has no name server yet."""
@@ -83,6 +91,18 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
         return False
+
+
+def is_of_this_host(host: str) -> bool:
+    """Whether an IP address is this host's own, of the loopback interface or another; a name is none."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as sock:
+            # Only what is its own can be bound; of the loopback interface also what no interface has.
+            sock.bind((ipaddress.ip_address(host).compressed, 0))
+    except (OSError, ValueError):
+        return is_loopback(host)
+    return True
 
 
 def _is_number(text: str) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from ospbridge.errors import ConfigurationError, OspBridgeError, SimulatorNotFound
 from ospbridge.interface import Endpoint
-from ospbridge.transport.addresses import parse_endpoint, parse_listening, resolve
+from ospbridge.transport.addresses import is_of_this_host, parse_endpoint, parse_listening, resolve
 from ospbridge.transport.stream_addresses import listening_at, parse_stream
 from ospbridge.transport.unix import parse_unix
 
@@ -133,3 +133,23 @@ def test_a_link_local_address_is_refused_as_such(host: str, monkeypatch: pytest.
     with pytest.raises(ConfigurationError, match="only a link-local address of IPv6") as caught:
         resolve(Endpoint(host, 9))
     assert "another address" in caught.value.hint
+
+
+def test_addresses_of_the_loopback_interface_and_of_this_hosts_others_are_its_own() -> None:
+    assert is_of_this_host("127.0.0.1")
+    assert is_of_this_host("127.8.9.10")
+    for own in _own_addresses():
+        assert is_of_this_host(own), own
+    # Of a net for documentation, which no host has; and a name.
+    for other in ("192.0.2.7", "2001:db8::7", "localhost"):
+        assert not is_of_this_host(other)
+
+
+def _own_addresses() -> set[str]:
+    """What a datagram to elsewhere would be sent from; nothing goes out."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.connect(("192.0.2.7", 9))
+        except OSError:
+            return set()
+        return {sock.getsockname()[0]}

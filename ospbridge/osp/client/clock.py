@@ -40,6 +40,7 @@ class StepClock:
     __slots__ = (
         "audited",
         "base",
+        "before",
         "count",
         "decimals",
         "known",
@@ -61,6 +62,8 @@ class StepClock:
         self.base: float | None = None
         self.size: float | None = None
         self.count = 0
+        self.before = 0
+        """Steps believed before the base."""
         self.audited = 0
         """So many of the steps were believed when they were last compared with what it shows, or needed not to be."""
         self.usual: float | None = None
@@ -87,6 +90,11 @@ class StepClock:
         """It was looked for, and this simulator has none."""
         return self.known and self.value_id is None
 
+    @property
+    def steps(self) -> int:
+        """All that were believed in this session."""
+        return self.before + self.count
+
     def give_up(self) -> None:
         """It does not follow the steps: as if there were none."""
         self.unlearn()
@@ -96,8 +104,7 @@ class StepClock:
         """The base is not valid any more: a reset, or a variable that was set."""
         self.usual = self.size or self.usual
         self.base = None
-        self.size = None
-        self.count = self.audited = 0
+        self._count_anew()
 
     def unlearn(self) -> None:
         """Neither is the step size: a variable may have changed it."""
@@ -107,7 +114,11 @@ class StepClock:
     def start(self, time: float) -> None:
         """``time`` is what the clock shows while nothing is under way."""
         self.base = time
+        self._count_anew()
+
+    def _count_anew(self) -> None:
         self.size = None
+        self.before += self.count
         self.count = self.audited = 0
 
     def settle(self) -> None:

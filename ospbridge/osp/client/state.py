@@ -13,6 +13,7 @@ from ospbridge.osp.client.attention import Attention
 from ospbridge.osp.client.clock import StepClock
 from ospbridge.osp.client.notices import Notices
 from ospbridge.osp.client.round_trips import RoundTrips
+from ospbridge.osp.client.stalls import Stalls
 from ospbridge.osp.number_text import Printing
 from ospbridge.osp.step.echo import Echo
 from ospbridge.osp.step.lateness import Lateness
@@ -42,6 +43,7 @@ class SessionState:
     """Datagrams to send, oldest first. The driver sends and clears them after each call."""
     deadline: float | None = None
     notices: Notices = field(default_factory=Notices)
+    stalls: Stalls = field(init=False)
     clock: StepClock = field(default_factory=StepClock)
     controlled: dict[int, AgentInterface] = field(default_factory=dict)
     """Agents this session registered for, by local id."""
@@ -128,3 +130,4 @@ class SessionState:
         self.round_trips = RoundTrips(self.profile.patience)
         self.patience = self.profile.patience
         self.echo = Echo(self.printing)
+        self.stalls = Stalls(self.notices, self.peer)

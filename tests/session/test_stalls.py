@@ -1,0 +1,140 @@
+"""A simulator of this host that stalls is told of, whichever way its steps are taken."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import ospbridge
+from ospbridge.osp.client import stalls
+from ospbridge.osp.client.notices import told_by
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.session import conversation
+from ospbridge.simulator.synthetic import SyntheticWorld
+from ospbridge.simulator.udp import UdpSimulator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from ospbridge.osp.client.notices import Notice
+    from tests.session.drivers import Driver
+
+assert ospbridge.__version__
+pytestmark = pytest.mark.loopback
+STEPS = 110
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of fewer steps than users are, which would take too long."""
+    monkeypatch.setattr(stalls, "WINDOW", 100)
+
+
+class StallingWorld(SyntheticWorld):
+    """Each twelfth step takes as long as a wake-up that is lost; more of them than are needed."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 1)
+        self._stepped = 0
+
+    def step(self, *given: Any, **named: Any) -> Any:
+        self._stepped += 1
+        if self._stepped % 12 == 0:
+            time.sleep(0.06)
+        return super().step(*given, **named)
+
+
+def stalling(profile: Profile = NERD) -> AbstractContextManager[UdpSimulator]:
+    return UdpSimulator(StallingWorld(), port=0, profile=profile)
+
+
+@pytest.fixture
+def simulator() -> Iterator[UdpSimulator]:
+    with stalling() as running:
+        yield running
+
+
+def remarks(session: Any) -> list[str]:
+    notices: list[Notice] = session.take_notices()
+    return [remark for remark in told_by(notices).remarks if "late" in remark]
+
+
+def play(session: Any, *, watched: bool = False) -> list[str]:
+    """More steps than are looked at, in several episodes; what is said of stalls."""
+    session.register("agent")
+    if watched:
+        session.watch("/Simulation/SimulationTime")
+    for step in range(STEPS):
+        if step % 40 == 0:
+            session.reset(1)
+        session.step({"agent": [0.0]})
+    return remarks(session)
+
+
+@pytest.mark.parametrize("spin", [True, False], ids=["spinning", "sleeping"])
+def test_it_is_told_of_once_with_the_command_that_cures_it(
+    either: Driver, simulator: UdpSimulator, spin: bool
+) -> None:
+    with either.connect(simulator, spin=spin) as session:
+        (text,) = play(session)
+        assert f"`ospbridge tune {simulator.address}`" in text
+        assert not play(session)
+
+
+def test_steps_that_carry_variables_are_looked_at_too(either: Driver, simulator: UdpSimulator) -> None:
+    with either.connect(simulator) as session:
+        assert play(session, watched=True)
+
+
+def test_a_kind_of_server_that_loses_no_wake_ups_is_not_told_of(either: Driver) -> None:
+    with stalling(DOCUMENT) as simulator, either.connect(simulator) as session:
+        assert not play(session)
+
+
+def test_a_simulator_of_another_host_is_not_told_of(
+    either: Driver, simulator: UdpSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversation, "is_of_this_host", lambda host: False)
+    with either.connect(simulator) as session:
+        assert not play(session)
+
+
+def test_steps_that_wait_for_the_votes_of_others_tell_nothing_of_the_simulator(
+    either: Driver, simulator: UdpSimulator
+) -> None:
+    with either.connect(simulator) as session:
+        session.machine.foreign = frozenset({"another"})
+        session.link._late(0.06)
+        session.machine.foreign = frozenset()
+        session.link._late(0.06)
+        assert not session.machine.stalls._late
+
+
+def single(address: str) -> Any:
+    return gymnasium.make("ospbridge/Agent-v0", simulator=address).unwrapped
+
+
+def vector(address: str) -> Any:
+    return gymnasium.make_vec("ospbridge/Agent-v0", num_envs=1, simulator=address)
+
+
+def steps(env: Any) -> None:
+    for _ in range(2 * STEPS):
+        env.step(np.zeros(env.action_space.shape, np.float32))
+
+
+@pytest.mark.parametrize("made", [single, vector])
+def test_an_environment_warns_of_it_once(simulator: UdpSimulator, made: Callable[[str], Any]) -> None:
+    env = made(str(simulator.address))
+    try:
+        env.reset(seed=1)
+        with pytest.warns(UserWarning, match=f"ospbridge tune {simulator.address}") as warned:
+            steps(env)
+        assert len(warned) == 1
+    finally:
+        env.close()
