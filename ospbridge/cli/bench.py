@@ -15,6 +15,7 @@ from ospbridge.cli.bench_output import report_options
 from ospbridge.cli.bench_peers import peers
 from ospbridge.cli.bench_relay import relay
 from ospbridge.cli.bench_scale import memory, scale
+from ospbridge.cli.bench_stalls import stalls
 from ospbridge.cli.bench_startup import startup
 from ospbridge.cli.options import CloseNames
 
@@ -62,5 +63,5 @@ def step(*, exercise: Exercise, runs: int, think: float, only: tuple[str, ...], 
     output.tell(report)
 
 
-for _other in (measure_all, agents, fleet, hub, startup, relay, peers, scale, memory):
+for _other in (measure_all, agents, fleet, hub, startup, relay, peers, stalls, scale, memory):
     bench.add_command(_other)

@@ -37,8 +37,9 @@ MEASUREMENTS: Final[dict[str, tuple[str, ...]]] = {
 def measure_all(*, runs: int, only: tuple[str, ...], output: Output) -> None:
     """Make all measurements but the longest, each as its subcommand makes it.
 
-    This takes some minutes, in which nothing else should run on the machine. `scale` and `memory` take longer, and are
-    left out. Where one fails, or is interrupted, those before it are told all the same.
+    This takes some minutes, in which nothing else should run on the machine. `scale` and `memory` take longer, and
+    `stalls` needs a C compiler: these are left out. Where one fails, or is interrupted, those before it are told all
+    the same.
     """
     wanted = chosen(only, tuple(MEASUREMENTS)) or tuple(MEASUREMENTS)
     reports: list[Report] = []

@@ -1,0 +1,120 @@
+"""``ospbridge bench stalls``: what a simulator's scheduling policy makes of the wake-ups that it loses.
+
+The server is ``stalling.c``, a process for each turn; the client is the blocking floor, which sends its next request as
+soon as it has the completion of the last one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ospbridge.bench.floors import one_floor
+from ospbridge.bench.report import Against, Panel, Quantity, Report, combine
+from ospbridge.bench.stalling import building, running
+from ospbridge.bench.turns import first, runs_of, untold
+from ospbridge.launch import scheduling
+from ospbridge.osp.client.stalls import STALLED
+from ospbridge.osp.profile import NERD
+from ospbridge.transport.addresses import parse_endpoint
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ospbridge.bench.report import Row, Values
+    from ospbridge.bench.turns import Told
+
+__all__ = ["DEFAULT", "LAUNCHED", "PINNED", "TUNED", "WAYS", "measure_stalls", "shortcomings"]
+
+DEFAULT: Final = "default policy"
+TUNED: Final = "tuned while it runs"
+LAUNCHED: Final = "started under SCHED_BATCH"
+PINNED: Final = "and pinned to a core"
+WAYS: Final = (DEFAULT, TUNED, LAUNCHED, PINNED)
+RATE: Final = "steps_per_second"
+SHARE: Final = "stalled_percent"
+QUANTITIES: Final = (
+    Quantity("p50_us", "P50 us"),
+    Quantity("p99_us", "P99 us"),
+    Quantity(RATE, "STEPS/s", digits=0),
+    Quantity(SHARE, "STALLED %", digits=2),
+)
+LONGEST: Final = 10.0
+"""Seconds of a turn: where every fifth step stalls 1,000 of them take as long."""
+INPUTS: Final = 2
+OUTPUTS: Final = 2
+"""Of the server's agent."""
+CONCLUSIVE: Final = 1.0
+"""Percent of steps that must stall under the default policy for the others to tell anything."""
+STALLED_AT_MOST: Final = {TUNED: 0.3, LAUNCHED: 0.3, PINNED: 0.1}
+"""Percent of steps that may stall."""
+FASTER_AT_LEAST: Final = {LAUNCHED: 4.0, PINNED: 5.0}
+"""Times the steps a second of the default policy."""
+
+
+def measure_stalls(*, steps: int = 1000, busy: int = 100, runs: int = 5, told: Told = untold) -> Report:
+    """Each way as often as ``runs`` says, in turn, with so many steps or for ``LONGEST`` seconds.
+
+    ``busy``: microseconds that a step of the server takes. ``told`` is called with a way's name before each turn.
+    Raises UsageError without a C compiler or SCHED_BATCH, ProgramFailed, QueryTimeout.
+    """
+    with contextlib.ExitStack() as stack:
+        program = stack.enter_context(building())
+        subjects = {way: partial(_turn, way, program, steps, busy) for way in WAYS}
+        found = first(runs_of(subjects, told, contextlib.nullcontext()), runs)
+    rows = combine(found, [Against(DEFAULT, RATE, dict.fromkeys(WAYS, DEFAULT))])
+    return Report(
+        "stalls",
+        "A server that loses wake-ups, by its scheduling policy",
+        {"steps": steps, "busy_us": busy, "runs": runs},
+        QUANTITIES,
+        rows,
+        panels=(Panel("steps a second", (RATE,)), Panel("steps that stalled (%)", (SHARE,))),
+        notes=("ratios are of steps a second: more is faster", *shortcomings(rows)),
+    )
+
+
+def shortcomings(rows: tuple[Row, ...]) -> tuple[str, ...]:
+    """What is not as wanted; or that these rows tell nothing, since hardly anything stalled."""
+    by_name = {row.name: row for row in rows}
+    if by_name[DEFAULT].values[SHARE] <= CONCLUSIVE:
+        told = f"{by_name[DEFAULT].values[SHARE]:.2f} % of the steps under the default policy stalled"
+        return (f"inconclusive: {told}, and it takes more than {CONCLUSIVE:g} % to see a cure",)
+    stalled = [
+        f"{name}: {by_name[name].values[SHARE]:.2f} % stalled, wanted are {most:g} % at most"
+        for name, most in STALLED_AT_MOST.items()
+        if by_name[name].values[SHARE] > most
+    ]
+    slow = [
+        f"{name}: {by_name[name].ratios[DEFAULT]:.1f} times the steps a second, wanted are {least:g} times at least"
+        for name, least in FASTER_AT_LEAST.items()
+        if by_name[name].ratios[DEFAULT] < least
+    ]
+    return (*stalled, *slow)
+
+
+def _turn(way: str, program: Path, steps: int, busy: int) -> Values:
+    cores = {max(os.sched_getaffinity(0))} if way == PINNED else ()
+    with (
+        running(program, batch=way in (LAUNCHED, PINNED), cores=cores, busy=busy) as server,
+        one_floor(server.address, NERD, INPUTS, OUTPUTS, spin=False) as step,
+    ):
+        if way == TUNED:
+            scheduling.batch(scheduling.owner_of(parse_endpoint(server.address)))
+        stamps = [perf_counter()]
+        while len(stamps) <= steps and stamps[-1] - stamps[0] < LONGEST:
+            step()
+            stamps.append(perf_counter())
+    seconds = np.diff(np.array(stamps))
+    p50, p99 = np.percentile(seconds, (50, 99)) * 1e6
+    return {
+        "p50_us": float(p50),
+        "p99_us": float(p99),
+        RATE: len(seconds) / float(seconds.sum()),
+        SHARE: 100.0 * float((seconds > STALLED).mean()),
+    }
