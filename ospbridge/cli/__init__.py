@@ -76,6 +76,7 @@ COMMANDS: dict[str, CommandPlace] = {
     "rllink": CommandPlace("ospbridge.cli.rllink", "rllink", "Look at RLlink servers."),
     "bench": CommandPlace("ospbridge.cli.bench", "bench", "Measure what the bridge costs."),
     "doctor": CommandPlace("ospbridge.cli.doctor", "doctor", "Find what keeps ospbridge from working here."),
+    "tune": CommandPlace("ospbridge.cli.tune", "tune", "Cure a running simulator of stalls of 50 ms."),
     "trace": CommandPlace("ospbridge.cli.trace", "trace", "Read traces written with --trace."),
     "plot": CommandPlace("ospbridge.cli.plot", "plot", "Draw recorded episodes, or the times of a trace."),
     "export": CommandPlace("ospbridge.cli.export", "export", "Make a dataset of recorded episodes."),

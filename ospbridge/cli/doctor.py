@@ -113,7 +113,7 @@ def _checks(
     yield from places.check_hub_sockets()
     yield places.check_leases()
     for each in simulators:
-        yield reaching.check_simulator(each, timeout=timeout)
+        yield from reaching.check_simulator(each, timeout=timeout)
     if hub is not None:
         yield reaching.check_hub(hub, timeout=timeout, tls=tls)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ospbridge.counts import numbered
 from ospbridge.diagnosis.checks import Check, advice, problem, well
+from ospbridge.diagnosis.stalls import check_scheduling
 from ospbridge.errors import OspBridgeError
 from ospbridge.osp.timing import Limits
 from ospbridge.session.blocking import BlockingSession
@@ -13,23 +14,33 @@ from ospbridge.session.hub_client import HubClient
 from ospbridge.session.matching import NO_SCENE
 
 if TYPE_CHECKING:
-    from ospbridge.interface import Endpoint
+    from collections.abc import Iterator, Sequence
+
+    from ospbridge.interface import AgentEntry, Endpoint
     from ospbridge.transport.tls import TlsFiles
 
 __all__ = ["check_hub", "check_simulator"]
 
 
-def check_simulator(simulator: Endpoint, *, timeout: float) -> Check:
-    """Join as a client that only looks, and leave again."""
+def check_simulator(simulator: Endpoint, *, timeout: float) -> Iterator[Check]:
+    """Join as a client that only looks, and leave again; then see how its threads are scheduled."""
     subject = f"simulator {simulator}"
     try:
         with BlockingSession.connect(
             simulator, limits=Limits(connect=timeout, query=min(timeout, 5.0)), reclaim_stale=False
         ) as session:
-            profile = session.profile.name
+            profile = session.profile
             agents = session.agents()
     except OspBridgeError as error:
-        return problem(subject, error.message, error.hint)
+        yield problem(subject, error.message, error.hint)
+        return
+    yield _answers(subject, profile.name, agents)
+    scheduled = check_scheduling(simulator, profile)
+    if scheduled is not None:
+        yield scheduled
+
+
+def _answers(subject: str, profile: str, agents: Sequence[AgentEntry]) -> Check:
     taken = [agent.name for agent in agents if not agent.available]
     if not agents:
         return problem(

@@ -4,15 +4,18 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 from click.testing import CliRunner
 
 from ospbridge.cli import main
 from ospbridge.diagnosis import installation, machine
 from ospbridge.diagnosis.checks import well
+from ospbridge.osp.profile import NERD
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.udp import UdpSimulator
+from tests.cli.programs import started
 from tests.daemon.running import free_port
 
 if TYPE_CHECKING:
@@ -71,6 +74,32 @@ def test_a_simulator_whose_agents_are_all_taken_is_advised_about(simulator: UdpS
         found = checks("--simulator", str(simulator.address))[f"simulator {simulator.address}"]
     assert found["state"] == "advice"
     assert "restart-communication" in found["fix"]
+
+
+def test_a_simulator_of_this_host_that_may_stall_is_advised_about_with_the_cure() -> None:
+    with started("sim", "--arena", "--robots", "1", "--port", "0", "--profile", "nerd") as (process, address):
+        subject = f"scheduling of {address}"
+        found = checks("--simulator", address)[subject]
+        assert found["state"] == "advice"
+        assert found["fix"] == f"ospbridge tune {address}"
+        assert f"pid {process.pid}: " in found["detail"]
+        assert "under SCHED_OTHER" in found["detail"]
+        assert CliRunner().invoke(main, ["tune", address]).exit_code == 0
+        assert checks("--simulator", address)[subject]["state"] == "ok"
+
+
+def test_nothing_is_said_of_the_scheduling_of_a_kind_that_does_not_stall(simulator: UdpSimulator) -> None:
+    assert f"scheduling of {simulator.address}" not in checks("--simulator", str(simulator.address))
+
+
+def test_scheduling_that_cannot_be_looked_at_is_skipped_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(psutil, "net_connections", lambda kind: [])
+    with UdpSimulator(ArenaWorld(1), port=0, profile=NERD) as running:
+        found = checks("--simulator", str(running.address))[f"scheduling of {running.address}"]
+    assert found["state"] == "skipped"
+    assert "no process of this host listens" in found["detail"]
 
 
 def test_a_simulator_that_is_not_there_is_a_problem_with_its_fix_and_exit_code_1() -> None:
