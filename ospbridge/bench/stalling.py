@@ -82,7 +82,7 @@ def running(
             [str(program), "0", str(busy)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            start_new_session=True,
+            process_group=0,  # of our session: in one of its own it would lose fewer wake-ups
         )
     assert process.stdout is not None
     try:

@@ -24,12 +24,13 @@ from ospbridge.osp.profile import NERD
 from ospbridge.transport.addresses import parse_endpoint
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from ospbridge.bench.report import Row, Values
     from ospbridge.bench.turns import Told
 
-__all__ = ["DEFAULT", "LAUNCHED", "PINNED", "TUNED", "WAYS", "measure_stalls", "shortcomings"]
+__all__ = ["DEFAULT", "LAUNCHED", "PINNED", "TUNED", "WAYS", "conclusive", "measure_stalls", "shortcomings"]
 
 DEFAULT: Final = "default policy"
 TUNED: Final = "tuned while it runs"
@@ -75,16 +76,18 @@ def measure_stalls(*, steps: int = 1000, busy: int = 100, runs: int = 5, told: T
         QUANTITIES,
         rows,
         panels=(Panel("steps a second", (RATE,)), Panel("steps that stalled (%)", (SHARE,))),
-        notes=("ratios are of steps a second: more is faster", *shortcomings(rows)),
+        notes=("ratios are of steps a second: more is faster", *_notes(rows)),
     )
 
 
-def shortcomings(rows: tuple[Row, ...]) -> tuple[str, ...]:
-    """What is not as wanted; or that these rows tell nothing, since hardly anything stalled."""
-    by_name = {row.name: row for row in rows}
-    if by_name[DEFAULT].values[SHARE] <= CONCLUSIVE:
-        told = f"{by_name[DEFAULT].values[SHARE]:.2f} % of the steps under the default policy stalled"
-        return (f"inconclusive: {told}, and it takes more than {CONCLUSIVE:g} % to see a cure",)
+def conclusive(rows: Sequence[Row]) -> bool:
+    """Whether enough steps stalled under the default policy for the other ways to tell anything."""
+    return _by_name(rows)[DEFAULT].values[SHARE] > CONCLUSIVE
+
+
+def shortcomings(rows: Sequence[Row]) -> tuple[str, ...]:
+    """What is not as wanted, where the rows are conclusive."""
+    by_name = _by_name(rows)
     stalled = [
         f"{name}: {by_name[name].values[SHARE]:.2f} % stalled, wanted are {most:g} % at most"
         for name, most in STALLED_AT_MOST.items()
@@ -96,6 +99,17 @@ def shortcomings(rows: tuple[Row, ...]) -> tuple[str, ...]:
         if by_name[name].ratios[DEFAULT] < least
     ]
     return (*stalled, *slow)
+
+
+def _by_name(rows: Sequence[Row]) -> dict[str, Row]:
+    return {row.name: row for row in rows}
+
+
+def _notes(rows: Sequence[Row]) -> tuple[str, ...]:
+    if conclusive(rows):
+        return shortcomings(rows)
+    told = f"{_by_name(rows)[DEFAULT].values[SHARE]:.2f} % of the steps under the default policy stalled"
+    return (f"inconclusive: {told}, and it takes more than {CONCLUSIVE:g} % to see a cure",)
 
 
 def _turn(way: str, program: Path, steps: int, busy: int) -> Values:
