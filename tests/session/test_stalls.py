@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import ospbridge
-from ospbridge.osp.client import stalls
 from ospbridge.osp.client.notices import told_by
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.session import conversation
@@ -27,12 +26,6 @@ if TYPE_CHECKING:
 assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 STEPS = 110
-
-
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of fewer steps than users are, which would take too long."""
-    monkeypatch.setattr(stalls, "WINDOW", 100)
 
 
 class StallingWorld(SyntheticWorld):

@@ -19,7 +19,9 @@ LATE: Final = 0.010
 STALLED: Final = 0.045
 """Seconds of one that was a stall: the server sleeps for 50 ms."""
 WINDOW: Final = 1000
-"""Steps that are looked at."""
+"""Steps that are looked at, at most."""
+LEAST: Final = 100
+"""And at least: the first ones may be slow for another reason."""
 TOLERATED: Final = 5
 """Stalls among them that are not worth a word."""
 
@@ -45,14 +47,15 @@ class Stalls:
         late[step] = max(late.pop(step, 0.0), seconds)
         while (first := next(iter(late))) <= step - WINDOW:
             del late[first]
-        if seconds < STALLED or step < WINDOW or 2 * len(late) >= WINDOW:
+        steps = min(step, WINDOW)
+        if seconds < STALLED or steps < LEAST or 2 * len(late) >= steps:
             return
         stalls = sum(slept >= STALLED for slept in late.values())
         if stalls > TOLERATED:
             self.curable = False
             late.clear()
             self._notices.remark(
-                f"{self._peer} completed {stalls} of its latest {WINDOW:,} steps more than "
+                f"{self._peer} completed {stalls} of its latest {steps:,} steps more than "
                 f"{1000 * STALLED:.0f} ms late, as simulators do that lose wake-ups between their threads; "
                 f"`ospbridge tune {self._peer}` mends it while the simulator runs"
             )
