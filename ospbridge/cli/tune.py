@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ospbridge.diagnosis.stalls import Pace
     from ospbridge.interface import Endpoint
-    from ospbridge.launch.scheduling import Simulator, Thread
+    from ospbridge.launch.scheduling import RunningSimulator, Thread
 
 __all__ = ["tune"]
 
@@ -96,7 +96,7 @@ def _pace(simulator: Endpoint, timeout: float) -> Pace | str:
 
 
 def _as_object(
-    process: Simulator, before: Sequence[Thread], after: Sequence[Thread], paces: Sequence[Pace | str]
+    process: RunningSimulator, before: Sequence[Thread], after: Sequence[Thread], paces: Sequence[Pace | str]
 ) -> dict[str, Any]:
     return {
         "simulator": str(process.address),
@@ -123,7 +123,7 @@ def _measured(pace: Pace | str) -> dict[str, Any] | str:
 
 
 def _show(
-    process: Simulator, before: Sequence[Thread], after: Sequence[Thread], paces: Sequence[Pace | str]
+    process: RunningSimulator, before: Sequence[Thread], after: Sequence[Thread], paces: Sequence[Pace | str]
 ) -> None:
     from ospbridge.diagnosis.stalls import policies_told
 

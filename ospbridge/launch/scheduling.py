@@ -27,7 +27,17 @@ if TYPE_CHECKING:
 
     from ospbridge.interface import Endpoint
 
-__all__ = ["Simulator", "Thread", "batch", "ordinary", "owner_of", "pin", "supported", "threads_of", "unpin"]
+__all__ = [
+    "RunningSimulator",
+    "Thread",
+    "batch",
+    "ordinary",
+    "owner_of",
+    "pin",
+    "supported",
+    "threads_of",
+    "unpin",
+]
 
 ROUNDS: Final = 20
 """So often the threads of a process are looked at for new ones that are not changed yet."""
@@ -42,7 +52,7 @@ POLICIES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Simulator:
+class RunningSimulator:
     """The process that listens at a simulator's port: ``command`` as it was started, for people."""
 
     address: Endpoint
@@ -66,7 +76,7 @@ def supported() -> bool:
     return hasattr(os, "SCHED_BATCH")
 
 
-def owner_of(simulator: Endpoint) -> Simulator:
+def owner_of(simulator: Endpoint) -> RunningSimulator:
     """The process of this host that listens at that UDP address.
 
     Raises UsageError for an address of another host, on a platform without SCHED_BATCH, where several processes share
@@ -102,9 +112,9 @@ def owner_of(simulator: Endpoint) -> Simulator:
         process = psutil.Process(pids[0])
         with process.oneshot():
             command = shlex.join(process.cmdline()) or process.name()
-            return Simulator(simulator, process.pid, command, process.username())
+            return RunningSimulator(simulator, process.pid, command, process.username())
     except psutil.AccessDenied:
-        return Simulator(simulator, pids[0], "?", "")
+        return RunningSimulator(simulator, pids[0], "?", "")
     except psutil.NoSuchProcess:
         raise _ended(simulator, pids[0]) from None
 
@@ -130,7 +140,7 @@ def _plain(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     return getattr(address, "ipv4_mapped", None) or address
 
 
-def threads_of(simulator: Simulator) -> list[Thread]:
+def threads_of(simulator: RunningSimulator) -> list[Thread]:
     """All threads that it has now. Raises SimulatorNotFound where it ended."""
     found = []
     for thread in _ids(simulator):
@@ -143,7 +153,7 @@ def threads_of(simulator: Simulator) -> list[Thread]:
     return found
 
 
-def batch(simulator: Simulator) -> None:
+def batch(simulator: RunningSimulator) -> None:
     """Put all threads of the ordinary policy under SCHED_BATCH, those that are started meanwhile too.
 
     Raises UsageError where this user may not do that, SimulatorNotFound where the simulator ended.
@@ -151,17 +161,17 @@ def batch(simulator: Simulator) -> None:
     _each(simulator, lambda thread: _repolicy(thread, os.SCHED_OTHER, os.SCHED_BATCH))
 
 
-def ordinary(simulator: Simulator) -> None:
+def ordinary(simulator: RunningSimulator) -> None:
     """Put all threads under SCHED_BATCH back under SCHED_OTHER. Raises as ``batch`` does."""
     _each(simulator, lambda thread: _repolicy(thread, os.SCHED_BATCH, os.SCHED_OTHER))
 
 
-def pin(simulator: Simulator, core: int) -> None:
+def pin(simulator: RunningSimulator, core: int) -> None:
     """Let all threads run on that core only. Raises as ``batch`` does, and UsageError for a core that there is not."""
     _onto(simulator, {core})
 
 
-def unpin(simulator: Simulator) -> None:
+def unpin(simulator: RunningSimulator) -> None:
     """Let all threads run on all cores. Raises as ``batch`` does."""
     _onto(simulator, set(range(os.cpu_count() or 1)))
 
@@ -175,7 +185,7 @@ def _repolicy(thread: int, before: int, after: int) -> bool:
     return True
 
 
-def _onto(simulator: Simulator, cores: Collection[int]) -> None:
+def _onto(simulator: RunningSimulator, cores: Collection[int]) -> None:
     moved: set[int] = set()
 
     def move(thread: int) -> bool:
@@ -196,7 +206,7 @@ def _onto(simulator: Simulator, cores: Collection[int]) -> None:
         ) from None
 
 
-def _each(simulator: Simulator, change: Callable[[int], bool]) -> None:
+def _each(simulator: RunningSimulator, change: Callable[[int], bool]) -> None:
     """Change threads until none is left to be changed: one that is started meanwhile may have inherited the old way."""
     for _ in range(ROUNDS):
         changed = False
@@ -218,7 +228,7 @@ def _each(simulator: Simulator, change: Callable[[int], bool]) -> None:
             return
 
 
-def _ids(simulator: Simulator) -> list[int]:
+def _ids(simulator: RunningSimulator) -> list[int]:
     try:
         return sorted(int(entry.name) for entry in Path(f"/proc/{simulator.pid}/task").iterdir())
     except (FileNotFoundError, ProcessLookupError):

@@ -18,7 +18,7 @@ from ospbridge.bench.stalls import DEFAULT, LAUNCHED, PINNED, TUNED, WAYS, concl
 from ospbridge.cli import main
 from ospbridge.errors import AgentTaken, UsageError
 from ospbridge.interface import Endpoint
-from ospbridge.launch.scheduling import Simulator, threads_of
+from ospbridge.launch.scheduling import RunningSimulator, threads_of
 from ospbridge.osp.profile import NERD
 from ospbridge.session.blocking import BlockingSession
 
@@ -97,7 +97,7 @@ def test_it_may_be_started_under_the_policy_and_on_a_core_and_who_starts_it_stay
     before = os.sched_getscheduler(0), os.sched_getaffinity(0)
     core = max(before[1])
     with served(program, batch=True, cores={core}) as server:
-        threads = threads_of(Simulator(Endpoint("127.0.0.1", 1), server.pid, "", ""))
+        threads = threads_of(RunningSimulator(Endpoint("127.0.0.1", 1), server.pid, "", ""))
         assert {(thread.policy, thread.cores) for thread in threads} == {("SCHED_BATCH", frozenset({core}))}
         assert (os.sched_getscheduler(0), os.sched_getaffinity(0)) == before
     assert not psutil.pid_exists(server.pid)

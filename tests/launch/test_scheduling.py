@@ -13,7 +13,7 @@ import pytest
 from ospbridge.errors import OspBridgeError, SimulatorNotFound, UsageError
 from ospbridge.interface import Endpoint
 from ospbridge.launch import scheduling
-from ospbridge.launch.scheduling import Simulator, batch, ordinary, owner_of, pin, threads_of, unpin
+from ospbridge.launch.scheduling import RunningSimulator, batch, ordinary, owner_of, pin, threads_of, unpin
 from tests.daemon.running import free_port
 from tests.ipv6 import needs_ipv6
 from tests.launch.listening import THREADS, listening
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.launch.listening import Listening
 
 loopback = pytest.mark.loopback
-SIMULATOR = Simulator(Endpoint("127.0.0.1", 45454), 4711, "NerdSim -p 45454", "somebody")
+SIMULATOR = RunningSimulator(Endpoint("127.0.0.1", 45454), 4711, "NerdSim -p 45454", "somebody")
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def process() -> Iterator[Listening]:
         yield running
 
 
-def policies(simulator: Simulator) -> dict[str, int]:
+def policies(simulator: RunningSimulator) -> dict[str, int]:
     return dict(Counter(thread.policy for thread in threads_of(simulator)))
 
 
@@ -155,7 +155,7 @@ class Kernel:
         monkeypatch.setattr(os, "sched_getscheduler", self.policy)
         monkeypatch.setattr(os, "sched_setscheduler", self.change)
 
-    def ids(self, simulator: Simulator) -> list[int]:
+    def ids(self, simulator: RunningSimulator) -> list[int]:
         self.looks += 1
         found = sorted(self.policies)
         if self.coming:
