@@ -305,13 +305,14 @@ class Line:
     def close(self) -> None:
         """Close the socket; what may still be ours stays in the lease, for a successor to free."""
         self._open = False
+        if self._over:
+            self._tenure.end()
+        self._tenure.unguard()
         # Whoever finds the lease unlocked takes it that its port can be had.
         self._socket.close()
         for others in self._others:
             others.close()
-        if self._over:
-            self._tenure.end()
-        else:
+        if not self._over:
             self._tenure.abandon()
 
     def forget(self) -> None:
