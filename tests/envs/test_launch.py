@@ -21,6 +21,7 @@ import ospbridge
 from ospbridge.envs import rllib
 from ospbridge.errors import ConfigurationError, SessionLost, SimulatorNotStarted, UsageError
 from ospbridge.launch import simulator
+from tests.envs.launched import simulators
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,18 +35,6 @@ WITHIN = 30.0
 @pytest.fixture(autouse=True)
 def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-
-
-def simulators(pid: int | None = None) -> list[psutil.Process]:
-    """Those that a process, or one that it has started, has launched and that run."""
-    found = []
-    for child in psutil.Process(pid).children(recursive=True):
-        try:
-            if child.status() != psutil.STATUS_ZOMBIE and "sim" in child.cmdline():
-                found.append(child)
-        except psutil.NoSuchProcess:
-            continue
-    return found
 
 
 def launched(env: gymnasium.Env[Any, Any]) -> simulator.LaunchedSimulator:
