@@ -70,7 +70,7 @@ class DirectSeat:
         self._playing = False
         attempts = Attempts()
         doubt = ""
-        shared.look_after_agents()
+        shared.look_after()
         while True:
             if shared.broken:
                 shared.rebuild()

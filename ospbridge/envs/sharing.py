@@ -107,8 +107,13 @@ class SharedSession:
         if self.session.over and self._absence is None:
             self._absence = Absence(self.session.server)
 
-    def look_after_agents(self) -> None:
-        """Threads that met while the session was built anew may have left it without its agents: it is broken then."""
+    def look_after(self) -> None:
+        """Before a reset: keep a launched simulator's log small, and see whether the session has its agents.
+
+        It may have none where threads met while it was built anew, and is broken then.
+        """
+        if self.launched is not None:
+            self.launched.look_after_log()
         if not self.broken and set(self.session.controlled) != {agent.name for agent in self.agents}:
             self.give_up("the session does not control its agents")
 
@@ -181,8 +186,6 @@ class SharedSession:
             )
         if launched is not None and not launched.alive:
             launched.restart()
-        elif launched is not None:
-            launched.look_after_log()
         give_up = monotonic() + max(self.terms.wait, self.terms.limits.connect)
         try:
             agents = self._joined_again(give_up, away=away, ended=absence is not None)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from ospbridge.observe.runtime import runtime_directory
+from ospbridge.transport.cores import LENT
 
 __all__ = ["Core", "take"]
 
@@ -53,10 +54,12 @@ class _Affinity:
         if left:
             self._before, self._given = usable, left
             self._simulators |= simulators
+            LENT.update(simulators)
             _set_affinity(left)
 
     def free(self, core: int) -> None:
         self._simulators.discard(core)
+        LENT.discard(core)
         if not self._simulators and self._before is not None:
             # Unless somebody has changed it meanwhile.
             if _affinity() == self._given:

@@ -6,8 +6,9 @@ while the simulator thinks long, and is zero on a single core.
 
 from __future__ import annotations
 
-import os
 from typing import Final
+
+from ospbridge.transport.cores import cores as cores_there
 
 __all__ = ["Spinning"]
 
@@ -28,7 +29,7 @@ class Spinning:
     __slots__ = ("_sleeps", "most", "tries")
 
     def __init__(self, most: int, *, enabled: bool = True, cores: int = 2) -> None:
-        self.most = most if enabled and len(os.sched_getaffinity(0)) >= cores else 0
+        self.most = most if enabled and cores_there() >= cores else 0
         self._sleeps = 0
         self.tries = self.most
 

@@ -20,7 +20,7 @@ from gymnasium.utils.env_checker import check_env
 import ospbridge
 from ospbridge.envs import rllib
 from ospbridge.errors import ConfigurationError, SessionLost, SimulatorNotStarted, UsageError
-from ospbridge.launch import simulator
+from ospbridge.launch import logs, simulator
 from tests.envs.launched import simulators
 
 if TYPE_CHECKING:
@@ -144,6 +144,20 @@ def test_a_crash_truncates_with_the_reason_and_the_next_reset_starts_it_anew() -
     assert len(simulators()) == 1
     env.close()
     assert simulators() == []
+
+
+def test_a_log_that_has_become_large_is_begun_anew_with_the_next_episode(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(logs, "LARGEST", 1000)
+    env = gymnasium.make(CARTPOLE, launch=True)
+    one = launched(env)
+    with one.log.open("a") as file:
+        file.write("x" * 2000)
+    env.reset(seed=1)
+    assert one.log.stat().st_size < 1000
+    assert one.log.with_name(f"{one.log.name}.1").stat().st_size >= 2000
+    env.close()
 
 
 def test_one_that_dies_at_once_again_and_again_is_given_up_and_one_that_lived_is_not(

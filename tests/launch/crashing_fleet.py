@@ -75,7 +75,7 @@ def crash_each(simulators: int, ledgers: Path, drawn: random.Random) -> tuple[in
         resets = terminations | truncations
         return truncations, infos
 
-    for number, group in enumerate(envs.unwrapped._fleet.groups):
+    for number, group in enumerate(envs._fleet.groups):
         for _ in range(drawn.randrange(1, 5)):
             step()
         os.kill(group.shared.launched.pid, signal.SIGKILL)

@@ -145,7 +145,7 @@ class DirectGroup:
         self._seed = seed = int(seed)
         if self._playing:
             self._abandoned, self._playing = self._playing, []
-        shared.look_after_agents()
+        shared.look_after()
         if shared.broken:
             shared.rebuild()
         if self._equipped is not shared.session:
