@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ospbridge.errors import ConfigurationError
-from ospbridge.task.scenario import ArenaTable, GymTable
+from ospbridge.task.scenario import ArenaTable, GymTable, RobotTable
 
 if TYPE_CHECKING:
     from ospbridge.osp.world import World
@@ -30,6 +30,10 @@ def world_of(scenario: Scenario) -> World:
         from ospbridge.simulator.arena import ArenaWorld
 
         return ArenaWorld(table.robots, obstacles=table.obstacles, time_step=table.time_step)
+    if isinstance(table, RobotTable):
+        from ospbridge.simulator.robots import robot_world
+
+        return robot_world(table.robot)
     from ospbridge.simulator.synthetic import SyntheticWorld
 
     return SyntheticWorld(

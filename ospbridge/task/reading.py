@@ -34,6 +34,7 @@ from ospbridge.task.scenario import (
     Range,
     Ranges,
     ResetObservation,
+    RobotTable,
     Scenario,
     Source,
     SourceKind,
@@ -52,11 +53,14 @@ if TYPE_CHECKING:
 
 __all__ = ["invalid", "read"]
 
-WORLDS: Final[dict[str, type[GymTable | ArenaTable | SyntheticTable]]] = {
+WORLDS: Final[dict[str, type[WorldTable]]] = {
     "gym": GymTable,
     "arena": ArenaTable,
     "synthetic": SyntheticTable,
+    "robot": RobotTable,
 }
+ROBOTS: Final = ("ASeries", "Volksbot")
+"""The robots that the simulator has a stand-in for."""
 MOST_BITS: Final = 64
 """Of an integer that a variable is set to."""
 _SHORT: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*(_[A-Za-z0-9]+)*")
@@ -207,6 +211,11 @@ def _world(table: Table) -> WorldTable | None:
             obstacles=inner.whole("obstacles", 4, 0, 64),
             time_step=inner.seconds("time_step", 0.05) or 0.05,
         )
+    if kind == "robot":
+        if "robot" not in inner:
+            table.mistakes.note("world.robot", "a robot world needs a robot", " or ".join(map(repr, ROBOTS)))
+            return None
+        return RobotTable(robot=inner.word("robot", ROBOTS) or "")
     return SyntheticTable(
         agents=inner.texts("agents", ("agent",)),
         inputs=inner.texts("inputs"),

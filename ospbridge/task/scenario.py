@@ -32,6 +32,7 @@ __all__ = [
     "Range",
     "Ranges",
     "ResetObservation",
+    "RobotTable",
     "Scenario",
     "Source",
     "SourceKind",
@@ -204,7 +205,15 @@ class SyntheticTable:
     time_step: float = 0.01
 
 
-WorldTable: TypeAlias = GymTable | ArenaTable | SyntheticTable
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RobotTable:
+    """``[world]`` with ``kind = "robot"``: a stand-in for a robot of a NERD simulator."""
+
+    kind: str = "robot"
+    robot: str = ""
+
+
+WorldTable: TypeAlias = GymTable | ArenaTable | SyntheticTable | RobotTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -221,6 +221,7 @@ TABLES: Final[dict[str, type[Any]]] = {
     '`kind = "gym"`': scenario.GymTable,
     '`kind = "arena"`': scenario.ArenaTable,
     '`kind = "synthetic"`': scenario.SyntheticTable,
+    '`kind = "robot"`': scenario.RobotTable,
 }
 
 

@@ -29,6 +29,7 @@ from ospbridge.task.scenario import (
     Range,
     Ranges,
     ResetObservation,
+    RobotTable,
     Scenario,
     Source,
     SourceKind,
@@ -235,12 +236,20 @@ HUGE = f"1{'0' * 400}"
         ),
         (f'{AGENT}[randomise]\n"/m" = {{ low = 1, high = 1 }}\n', f"randomise.'/m': {RANGE}"),
         (
+            f"{AGENT}[world]\nkind = 'robot'\n",
+            "world.robot: a robot world needs a robot ('ASeries' or 'Volksbot')",
+        ),
+        (
+            f"{AGENT}[world]\nkind = 'robot'\nrobot = 'ASerie'\n",
+            "world.robot: expected 'ASeries' or 'Volksbot', got 'ASerie' (did you mean 'ASeries'?)",
+        ),
+        (
             f'{AGENT}[world]\nkind = "arena"\nrobot = 1\n',
             "world.robot: unknown key (did you mean 'robots'?)",
         ),
         (
             f"{AGENT}[world]\nrobots = 3\n",
-            "world.kind: a world needs a kind ('gym' or 'arena' or 'synthetic')",
+            "world.kind: a world needs a kind ('gym' or 'arena' or 'synthetic' or 'robot')",
         ),
         (
             f"{AGENT}env_id = 'a/B-v0'\n[[agent]]\nenv_id = 'a/B-v0'\n",
@@ -386,7 +395,7 @@ VALUES = st.recursive(
     ),
     max_leaves=6,
 )
-TABLES = [Scenario, AgentScenario, Action, Observe, Episode, GymTable, ArenaTable, SyntheticTable]
+TABLES = [Scenario, AgentScenario, Action, Observe, Episode, GymTable, ArenaTable, RobotTable, SyntheticTable]
 KEYS = st.sampled_from(sorted({field.name for table in TABLES for field in dataclasses.fields(table)}))
 
 

@@ -1,0 +1,24 @@
+"""Stand-ins for two robots of a NERD simulator, with the interface and the variables of the real ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ospbridge.simulator.robots.aseries import ASeriesWorld
+    from ospbridge.simulator.robots.volksbot import VolksbotWorld
+
+__all__ = ["robot_world"]
+
+
+def robot_world(name: str) -> ASeriesWorld | VolksbotWorld:
+    """The world of the robot ``name``, "ASeries" or "Volksbot"."""
+    if name == "ASeries":
+        from ospbridge.simulator.robots.aseries import ASeriesWorld
+
+        return ASeriesWorld()
+    if name == "Volksbot":
+        from ospbridge.simulator.robots.volksbot import VolksbotWorld
+
+        return VolksbotWorld()
+    raise ValueError(f"unknown robot {name!r}, expected 'ASeries' or 'Volksbot'")
