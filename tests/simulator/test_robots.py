@@ -237,6 +237,22 @@ def test_an_input_that_is_no_number_spoils_the_episode_and_a_reset_mends_it() ->
     assert heads(world, lambda _: standing(), 50)[-1][1] > 0.4
 
 
+@pytest.mark.parametrize("robot", ROBOTS)
+@pytest.mark.parametrize("text", ["1e308", "-1e308", "inf", "nan", "0"])
+def test_whatever_its_variables_are_set_to_a_world_goes_on(robot: str, text: str) -> None:
+    world = robot_world(robot)
+    agent = world.agents[0]
+    random = np.random.default_rng(1)
+    for variable in world.variables:
+        if variable.type == "Double":
+            assert variable.set(text)
+    world.reset(0)
+    for _ in range(200):
+        agent.inputs[:] = random.uniform(agent.low, agent.high)
+        world.step()
+        assert len([variable.get() for variable in world.variables]) == SIZES[robot][2]
+
+
 # --- the Volksbot -----------------------------------------------------------------------------------------------------
 
 

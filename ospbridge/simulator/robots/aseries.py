@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ASeriesWorld"]
 
+TIME_STEP: Final = 0.01
+
 # --- the body ---------------------------------------------------------------------------------------------------------
 
 ANKLE: Final = 0.038
@@ -43,6 +45,8 @@ CENTER: Final = -0.022
 """How far ahead the center of mass is, without the PDA that the robot carries on its back."""
 PDA: Final = "/Sim/ASeries/Middle/PDA/Mass"
 PDA_AHEAD: Final = -0.0722
+ARMS_AHEAD: Final = 0.02
+"""By how much an arm that is raised ahead moves the center of mass."""
 TOE: Final = 0.05
 HEEL: Final = -0.042
 SIDE: Final = 0.06
@@ -51,6 +55,12 @@ SETTLES: Final = 0.0018
 """By how much the body sinks onto its feet in the first steps."""
 LYING: Final = 0.125
 """Height of the head at which the robot lies on the ground."""
+LONGER: Final = 0.003
+"""Difference of the legs' lengths at which the longer one carries three quarters of the weight."""
+SHIFT: Final = 0.3
+"""Share of what is still missing that goes over to it in a step."""
+CARRIES: Final = 0.15
+"""Share of the weight from which a foot keeps the robot from tipping over."""
 SLIDES: Final = 0.11
 """How far the head slides along the ground when the robot has fallen."""
 
@@ -72,6 +82,9 @@ BACKWARD: Final = 3.5
 FRICTION: Final = 0.95
 """What remains of a joint's velocity after a step without torque."""
 
+STRENGTH: Final = 1.04803939
+"""The value of ``/AngularMotor/FMaxFactor`` at which motors have these torques."""
+
 PITCHES: Final = ("AnklePitch", "Knee", "HipPitch")
 SIDES: Final = ("Right", "Left")
 SIGNS: Final = {"AnklePitch": (-1.0, 1.0), "Knee": (1.0, -1.0), "HipPitch": (-1.0, 1.0)}
@@ -82,7 +95,7 @@ class ASeriesWorld:
     """One agent, "ASeries", with 42 inputs (an angle and a torque for each motor) and 37 outputs."""
 
     def __init__(self) -> None:
-        self.time_step = 0.01
+        self.time_step = TIME_STEP
         self.events = ()
         self._facts = RobotFacts("ASeries")
         agent = self._facts.agent
@@ -161,7 +174,7 @@ class ASeriesWorld:
         return (
             CENTER
             + PDA_AHEAD * self._facts.number(PDA) / MASS
-            + 0.02 * (math.sin(arms[1]) - math.sin(arms[0]))
+            + ARMS_AHEAD * (math.sin(arms[1]) - math.sin(arms[0]))
         )
 
     def step(self) -> None:
@@ -184,7 +197,7 @@ class ASeriesWorld:
         facts = self._facts
         inputs = self.agents[0].inputs.astype(np.float64)
         desired = np.clip(inputs[0::2] * RANGE, self._low, self._high)
-        strength = max(facts.number("/AngularMotor/FMaxFactor") / 1.04803939, 0.0)
+        strength = max(facts.number("/AngularMotor/FMaxFactor") / STRENGTH, 0.0)
         fastest = abs(facts.number("/AngularMotor/MaxVelocity"))
         wanted = np.clip(GAIN * (desired - self._angles), -fastest, fastest)
         if facts.flag("/AngularMotor/IncludeNoise"):
@@ -194,10 +207,10 @@ class ASeriesWorld:
         inertia, load = self._loads(gravity)
         held = inputs[1::2][self._legs] * (TORQUE * strength)
         excess = np.sign(load) * np.maximum(np.abs(load) - held, 0.0)
-        free[self._legs] += self._bends * excess * self.time_step / (BACKWARD * inertia)
-        reach[self._legs] = np.maximum(held - np.abs(load), 0.0) * self.time_step / inertia
+        free[self._legs] += self._bends * excess * TIME_STEP / (BACKWARD * inertia)
+        reach[self._legs] = np.maximum(held - np.abs(load), 0.0) * TIME_STEP / inertia
         self._velocities = free + np.clip(wanted - free, -reach, reach)
-        angles = self._angles + self._velocities * self.time_step
+        angles = self._angles + self._velocities * TIME_STEP
         self._angles = np.clip(angles, self._low, self._high)
         self._velocities[angles != self._angles] = 0.0
 
@@ -234,8 +247,8 @@ class ASeriesWorld:
         self._hip -= shares[0] * (right - before[0]) + shares[1] * (left - before[1])
         self._height = ANKLE + max(shares[0] * reaches[0] + shares[1] * reaches[1], 0.0)
         # The longer leg carries; the weight needs a few steps to go over to it.
-        longer = min(max((reaches[0] - reaches[1]) / 0.003, -30.0), 30.0)
-        self._share += 0.3 * (1.0 / (1.0 + math.exp(-longer)) - self._share)
+        longer = min(max((reaches[0] - reaches[1]) / LONGER, -30.0), 30.0)
+        self._share += SHIFT * (1.0 / (1.0 + math.exp(-longer)) - self._share)
         self._center = TRUNK * math.sin(trunk) + self._balance() * math.cos(trunk)
         self._ahead = self._center - (self._share * right + (1.0 - self._share) * left)
 
@@ -244,17 +257,17 @@ class ASeriesWorld:
         carrying = [
             foot
             for foot, share in zip(self._feet, (self._share, 1.0 - self._share), strict=True)
-            if share > 0.15
+            if share > CARRIES
         ] or self._feet
         tall = self._height - ANKLE + TRUNK
         ahead = self._center - (max(carrying) + TOE)
         behind = self._center - (min(carrying) + HEEL)
-        self._pitch, self._pitch_rate = self._tipped(
+        self._pitch, self._pitch_rate = _tipped(
             self._pitch, self._pitch_rate, ahead, behind, gravity / (tall * tall)
         )
         sway = float(self._angles[self._swaying].sum()) / 4
         beside = (tall + ANKLE) * math.sin(sway + self._roll)
-        self._roll, self._roll_rate = self._tipped(
+        self._roll, self._roll_rate = _tipped(
             self._roll, self._roll_rate, beside - SIDE, beside + SIDE, gravity / (tall * tall)
         )
         up = HEAD_UP * math.cos(self._trunk) - HEAD_AHEAD * math.sin(self._trunk)
@@ -272,21 +285,6 @@ class ASeriesWorld:
         side, height, ahead = self.head
         self._slides *= 0.9
         self.head = side, height, ahead + 0.1 * self._slides
-
-    def _tipped(
-        self, angle: float, rate: float, ahead: float, behind: float, pull: float
-    ) -> tuple[float, float]:
-        """Angle and rate, one step later: ``ahead`` and ``behind`` say how far beyond an edge the weight is."""
-        if angle > 0.0 or (angle == 0.0 and ahead > 0.0):
-            rate += pull * ahead * self.time_step
-        elif angle < 0.0 or behind < 0.0:
-            rate += pull * behind * self.time_step
-        else:
-            return 0.0, 0.0
-        after = angle + rate * self.time_step
-        if angle * after < 0.0:
-            return 0.0, 0.0
-        return after, rate
 
     # --- sensors ------------------------------------------------------------------------------------------------------
 
@@ -321,3 +319,15 @@ class ASeriesWorld:
     def take_events(self) -> list[str]:
         """None: this world fires no event of its own."""
         return []
+
+
+def _tipped(angle: float, rate: float, ahead: float, behind: float, pull: float) -> tuple[float, float]:
+    """Angle and rate of the feet, a step later: ``ahead`` and ``behind`` say how far beyond an edge the weight is."""
+    if angle > 0.0 or (angle == 0.0 and ahead > 0.0):
+        rate += pull * ahead * TIME_STEP
+    elif angle < 0.0 or behind < 0.0:
+        rate += pull * behind * TIME_STEP
+    else:
+        return 0.0, 0.0
+    after = angle + rate * TIME_STEP
+    return (0.0, 0.0) if angle * after < 0.0 else (after, rate)

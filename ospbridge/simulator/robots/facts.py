@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["RobotFacts", "vector_text"]
 
 INTEGER: Final = re.compile(r"[+-]?\d{1,10}", re.ASCII)
+LARGEST: Final = 1e6
+"""No physics is asked for larger numbers: they would soon be infinite."""
 COMPONENTS: Final = {"Vector3D": 3, "Quaternion": 4}
 """How many numbers a variable of this type has."""
 TEXTS: Final = ("String", "FileName", "Color")
@@ -46,9 +48,9 @@ class RobotFacts:
         self.texts = dict(self.start)
 
     def number(self, name: str) -> float:
-        """The number in a variable of type Double; its start value while it is set to "inf" or "nan"."""
+        """The number in a variable of type Double, within ``LARGEST``; 0 while it is set to "nan"."""
         value = float(self.texts[name])
-        return value if math.isfinite(value) else float(self.start[name])
+        return 0.0 if math.isnan(value) else min(max(value, -LARGEST), LARGEST)
 
     def flag(self, name: str) -> bool:
         """Whether a variable of type Bool is "T"."""
