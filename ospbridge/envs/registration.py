@@ -15,7 +15,9 @@ SCENARIO_IDS: Final[dict[str, tuple[str, bool]]] = {
     "ospbridge/ArenaAvoid-v0": ("arena_avoid", False),
     "ospbridge/ArenaTwo-v0": ("arena_two", False),
     "ospbridge/HalfCheetah-v0": ("half_cheetah", False),
-    "ospbridge/ASeries-v0": ("aseries", True),
+    "ospbridge/ASeriesStand-v0": ("aseries_stand", False),
+    "ospbridge/ASeriesWalk-v0": ("aseries_walk", False),
+    "ospbridge/Volksbot-v0": ("volksbot", False),
 }
 
 

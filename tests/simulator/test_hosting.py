@@ -16,7 +16,9 @@ from ospbridge.task.reading import read
         ("pendulum", ["pendulum"]),
         ("arena_avoid", ["robot1"]),
         ("arena_two", ["robot1", "robot2"]),
-        ("aseries", ["ASeries"]),
+        ("aseries_stand", ["ASeries"]),
+        ("aseries_walk", ["ASeries"]),
+        ("volksbot", ["Volksbot"]),
     ],
 )
 def test_a_shipped_scenario_names_a_world_with_its_agents(scenario: str, agents: list[str]) -> None:
