@@ -71,7 +71,7 @@ class Guarded:
         self._known = self._known and descriptor == self._lease
         self._lease = descriptor
         self._goodbye = {
-            "lease": "" if lease is None else str(lease[1]),
+            "lease": "" if lease is None else str(lease[1].absolute()),
             "spare_ack": spare_ack.hex(),
             "end": end.hex(),
             "requests": [[request.hex(), answer.hex()] for request, answer in goodbye],
@@ -153,35 +153,40 @@ class _Guardian:
                 self._send({"run": pid})
 
     def _start(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        owner = _descriptor_of_this_process()
-        handed = [theirs.fileno()] + ([] if owner is None else [owner])
-        nowhere = [(os.POSIX_SPAWN_OPEN, each, os.devnull, os.O_RDWR, 0) for each in range(3)]
-        # Isolated and without site-packages: it starts in milliseconds, whatever the environment is like.
-        command = [sys.executable, "-I", "-S", str(PROGRAM), *map(str, handed)]
         try:
-            for each in handed:
-                os.set_inheritable(each, True)
-            self._pid = os.posix_spawn(
-                sys.executable,
-                command,
-                os.environ,
-                file_actions=nowhere,
-                setsid=True,
-                setsigmask=(),
-                setsigdef=(signal.SIGPIPE,),
-            )
+            self._channel = self._started()
         except OSError as error:
-            ours.close()
+            # No descriptor is left, no program, or the system has no such sockets.
             self.problem = f"{sys.executable or 'no Python'} could not be started: {error.strerror or error}"
         else:
-            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-            self._channel = ours.detach()
             self.problem = ""
-        finally:
-            theirs.close()
-            if owner is not None:
-                os.close(owner)
+
+    def _started(self) -> int:
+        """The descriptor of our end of the channel to another process."""
+        # Isolated and without site-packages: it starts in milliseconds, whatever the environment is like.
+        command = [sys.executable, "-I", "-S", str(PROGRAM)]
+        nowhere = [(os.POSIX_SPAWN_OPEN, each, os.devnull, os.O_RDWR, 0) for each in range(3)]
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours, theirs:
+            owner = _descriptor_of_this_process()
+            try:
+                handed = [theirs.fileno()] + ([] if owner is None else [owner])
+                for each in handed:
+                    os.set_inheritable(each, True)
+                self._pid = os.posix_spawn(
+                    sys.executable,
+                    command + [str(each) for each in handed],
+                    os.environ,
+                    file_actions=nowhere,
+                    setsid=True,
+                    setsigmask=(),
+                    setsigdef=(signal.SIGPIPE,),
+                )
+            finally:
+                if owner is not None:
+                    os.close(owner)
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+            return ours.detach()
 
     def _send(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> bool:
         """False where it has died."""

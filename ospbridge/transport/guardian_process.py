@@ -210,14 +210,24 @@ def _running(groups: set[int]) -> bool:
     return False
 
 
+def _hold_nothing_else(kept: list[int]) -> None:
+    """Somebody may wait for the end of what the owner had inherited itself, or want to unmount where it was."""
+    os.chdir("/")
+    with contextlib.suppress(OSError):
+        for name in os.listdir("/proc/self/fd"):  # noqa: PTH208  # pathlib would make this process larger
+            if int(name) > 2 and int(name) not in kept:
+                with contextlib.suppress(OSError):
+                    os.close(int(name))
+
+
 def main() -> None:
     """Watch the owner, and bury it."""
     # Whoever ends the owner's group, its terminal or its service, means the owner.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
-    channel = socket.socket(fileno=int(sys.argv[1]))
-    owner = int(sys.argv[2]) if len(sys.argv) > 2 else None
-    guardian = Guardian(channel, owner)
+    handed = [int(given) for given in sys.argv[1:]]
+    _hold_nothing_else(handed)
+    guardian = Guardian(socket.socket(fileno=handed[0]), handed[1] if len(handed) > 1 else None)
     guardian.watch()
     guardian.bury()
 

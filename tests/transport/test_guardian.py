@@ -16,7 +16,7 @@ import pytest
 from ospbridge.transport import guardian
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 pytestmark = pytest.mark.loopback
 
@@ -50,9 +50,13 @@ sys.stdin.read()
 class Owner:
     """A process with a session at ``handler``."""
 
-    def __init__(self, handler: socket.socket, lease: Path, then: str = "") -> None:
+    def __init__(
+        self, handler: socket.socket, lease: Path, then: str = "", pass_fds: Sequence[int] = ()
+    ) -> None:
         command = [sys.executable, "-c", OWNER, str(handler.getsockname()[1]), str(lease), then]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=pass_fds
+        )
         assert self.process.stdout is not None
         self.guardian = int(self.process.stdout.readline())
         self.said = self.process.stdout
@@ -84,8 +88,8 @@ def lease(tmp_path: Path) -> Path:
 def owner(handler: socket.socket, lease: Path) -> Iterator[Callable[..., Owner]]:
     owners: list[Owner] = []
 
-    def start(then: str = "") -> Owner:
-        owners.append(Owner(handler, lease, then))
+    def start(then: str = "", pass_fds: Sequence[int] = ()) -> Owner:
+        owners.append(Owner(handler, lease, then, pass_fds))
         return owners[-1]
 
     yield start
@@ -217,6 +221,22 @@ def test_a_forked_child_that_lives_on_does_not_hide_that_its_parent_is_gone(
         assert handler.recv(100) == SPARE
     finally:
         os.kill(child, signal.SIGKILL)
+
+
+def test_it_holds_nothing_that_its_owner_had_inherited(owner: Callable[..., Owner]) -> None:
+    pipe = os.pipe()
+    mine = owner(pass_fds=pipe)
+    give_up = time.monotonic() + 20
+    while time.monotonic() < give_up and any("pipe:" in each for each in _held(mine.guardian)):
+        time.sleep(0.01)
+    assert not any("pipe:" in each for each in _held(mine.guardian))
+    assert Path(f"/proc/{mine.guardian}/cwd").readlink() == Path("/")
+    for each in pipe:
+        os.close(each)
+
+
+def _held(pid: int) -> list[str]:
+    return [str(each.readlink()) for each in Path(f"/proc/{pid}/fd").iterdir()]
 
 
 @pytest.mark.parametrize("stubborn", ["", "trap '' TERM; "])
