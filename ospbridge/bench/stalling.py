@@ -6,7 +6,6 @@ Only a program with threads of its own shows that fault, so it is written in C, 
 from __future__ import annotations
 
 import contextlib
-import os
 import select
 import shutil
 import subprocess
@@ -19,7 +18,7 @@ from ospbridge.bench.processes import PATIENCE, ProgramFailed
 from ospbridge.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Iterator
 
 __all__ = ["NO_COMPILER", "StallingServer", "building", "compiler", "running"]
 
@@ -69,21 +68,14 @@ def building() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def running(
-    program: Path, *, batch: bool = False, cores: Collection[int] = (), busy: int = 100
-) -> Iterator[StallingServer]:
-    """The server on a free port; ended behind the block.
-
-    ``batch``: under SCHED_BATCH from its first instruction. ``cores``: those that it may use, all unless given.
-    ``busy``: microseconds for which a step keeps it busy.
-    """
-    with _inherited(batch=batch, cores=cores):
-        process = subprocess.Popen(  # noqa: S603  # a program of ours
-            [str(program), "0", str(busy)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            process_group=0,  # of our session: in one of its own it would lose fewer wake-ups
-        )
+def running(program: Path, *, busy: int = 100) -> Iterator[StallingServer]:
+    """The server on a free port; ended behind the block. ``busy``: microseconds for which a step keeps it busy."""
+    process = subprocess.Popen(  # noqa: S603  # a program of ours
+        [str(program), "0", str(busy)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        process_group=0,  # of our session, as users start it: in one of its own it would lose fewer wake-ups
+    )
     assert process.stdout is not None
     try:
         ready = select.select([process.stdout], [], [], START_WITHIN)[0]
@@ -99,18 +91,3 @@ def running(
             process.kill()
             process.wait()
         process.stdout.close()
-
-
-@contextlib.contextmanager
-def _inherited(*, batch: bool, cores: Collection[int]) -> Iterator[None]:
-    """What this thread starts meanwhile is scheduled so: a process inherits it from the thread that starts it."""
-    policy, affinity = os.sched_getscheduler(0), os.sched_getaffinity(0)
-    try:
-        if batch:
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-        if cores:
-            os.sched_setaffinity(0, cores)
-        yield
-    finally:
-        os.sched_setscheduler(0, policy, os.sched_param(0))
-        os.sched_setaffinity(0, affinity)

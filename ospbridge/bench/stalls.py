@@ -7,8 +7,9 @@ soon as it has the completion of the last one.
 from __future__ import annotations
 
 import contextlib
-import os
+import tempfile
 from functools import partial
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
@@ -19,13 +20,14 @@ from ospbridge.bench.report import Against, Panel, Quantity, Report, combine
 from ospbridge.bench.stalling import building, running
 from ospbridge.bench.turns import first, runs_of, untold
 from ospbridge.launch import scheduling
+from ospbridge.launch.command import launch_spec
+from ospbridge.launch.simulator import launch
 from ospbridge.osp.client.stalls import STALLED
 from ospbridge.osp.profile import NERD
 from ospbridge.transport.addresses import parse_endpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
 
     from ospbridge.bench.report import Row, Values
     from ospbridge.bench.turns import Told
@@ -34,8 +36,8 @@ __all__ = ["DEFAULT", "LAUNCHED", "PINNED", "TUNED", "WAYS", "conclusive", "meas
 
 DEFAULT: Final = "default policy"
 TUNED: Final = "tuned while it runs"
-LAUNCHED: Final = "started under SCHED_BATCH"
-PINNED: Final = "and pinned to a core"
+LAUNCHED: Final = "launched"
+PINNED: Final = "launched and pinned"
 WAYS: Final = (DEFAULT, TUNED, LAUNCHED, PINNED)
 RATE: Final = "steps_per_second"
 SHARE: Final = "stalled_percent"
@@ -113,13 +115,12 @@ def _notes(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _turn(way: str, program: Path, steps: int, busy: int) -> Values:
-    cores = {max(os.sched_getaffinity(0))} if way == PINNED else ()
     with (
-        running(program, batch=way in (LAUNCHED, PINNED), cores=cores, busy=busy) as server,
-        one_floor(server.address, NERD, INPUTS, OUTPUTS, spin=False) as step,
+        _server(way, program, busy) as server,
+        one_floor(server, NERD, INPUTS, OUTPUTS, spin=False) as step,
     ):
         if way == TUNED:
-            scheduling.batch(scheduling.owner_of(parse_endpoint(server.address)))
+            scheduling.batch(scheduling.owner_of(parse_endpoint(server)))
         stamps = [perf_counter()]
         while len(stamps) <= steps and stamps[-1] - stamps[0] < LONGEST:
             step()
@@ -132,3 +133,22 @@ def _turn(way: str, program: Path, steps: int, busy: int) -> Values:
         RATE: len(seconds) / float(seconds.sum()),
         SHARE: 100.0 * float((seconds > STALLED).mean()),
     }
+
+
+@contextlib.contextmanager
+def _server(way: str, program: Path, busy: int) -> Iterator[str]:
+    """Its address. One that is launched is so as environments do it; others are of the session of their client."""
+    if way in (DEFAULT, TUNED):
+        with running(program, busy=busy) as server:
+            yield server.address
+        return
+    command = [str(program), "{port}", str(busy)]
+    with tempfile.TemporaryDirectory(prefix="ospb-") as directory:
+        spec = launch_spec(
+            {"command": command, "log": Path(directory) / "log"}, pin="auto" if way == PINNED else False
+        )
+        (simulator,) = launch(spec)
+        try:
+            yield str(simulator.address)
+        finally:
+            simulator.stop()

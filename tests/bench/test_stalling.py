@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import psutil
 import pytest
 from click.testing import CliRunner
 
@@ -17,8 +15,6 @@ from ospbridge.bench.stalling import building, compiler, running
 from ospbridge.bench.stalls import DEFAULT, LAUNCHED, PINNED, TUNED, WAYS, conclusive, shortcomings
 from ospbridge.cli import main
 from ospbridge.errors import AgentTaken, UsageError
-from ospbridge.interface import Endpoint
-from ospbridge.launch.scheduling import RunningSimulator, threads_of
 from ospbridge.osp.profile import NERD
 from ospbridge.session.blocking import BlockingSession
 
@@ -36,8 +32,8 @@ def program() -> Iterator[Path]:
 
 
 @contextmanager
-def served(program: Path, **options: Any) -> Iterator[stalling.StallingServer]:
-    with running(program, busy=0, **options) as server:
+def served(program: Path) -> Iterator[stalling.StallingServer]:
+    with running(program, busy=0) as server:
         yield server
 
 
@@ -87,20 +83,6 @@ def test_its_agent_is_one_clients_at_a_time_and_free_behind_that(program: Path) 
             other.register("Robot")
         with BlockingSession.connect(server.address) as session:
             assert [agent.available for agent in session.agents()] == [True]
-
-
-@needs_compiler
-@pytest.mark.loopback
-def test_it_may_be_started_under_the_policy_and_on_a_core_and_who_starts_it_stays_as_it_was(
-    program: Path,
-) -> None:
-    before = os.sched_getscheduler(0), os.sched_getaffinity(0)
-    core = max(before[1])
-    with served(program, batch=True, cores={core}) as server:
-        threads = threads_of(RunningSimulator(Endpoint("127.0.0.1", 1), server.pid, "", ""))
-        assert {(thread.policy, thread.cores) for thread in threads} == {("SCHED_BATCH", frozenset({core}))}
-        assert (os.sched_getscheduler(0), os.sched_getaffinity(0)) == before
-    assert not psutil.pid_exists(server.pid)
 
 
 def test_without_a_compiler_it_is_told_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
