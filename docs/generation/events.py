@@ -35,6 +35,7 @@ SECTIONS: Final = {
     "ospbridge/observe/trace": "Recordings",
     "ospbridge/daemon/keeping": "The simulator",
     "ospbridge/daemon/joining": "The simulator",
+    "ospbridge/daemon/launching": "The simulator",
     "ospbridge/daemon/forcing": "The simulator",
     "ospbridge/daemon/notices": "The simulator",
     "ospbridge/daemon/": "The daemon",

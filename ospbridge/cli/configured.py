@@ -120,7 +120,7 @@ def configuration(context: click.Context, file: Path | None) -> Configuration:
     tables = sections(context.command)
     written = load(file, list(tables.values())) if file is not None else None
     flags = {name: _given(context, section) for name, section in tables.items()}
-    simulators = effective(tables[SIMULATOR], written, flags[SIMULATOR], at_least=1)
+    simulators = effective(tables[SIMULATOR], written, flags[SIMULATOR], at_least=1, settle=_settle_address)
     for entry in simulators:
         if entry["name"] is None:
             entry.values["name"] = Value("", None)
@@ -140,6 +140,15 @@ def configuration(context: click.Context, file: Path | None) -> Configuration:
         _silence_other_modes(entry)
     (daemon,) = effective(tables[DAEMON], written, flags[DAEMON], at_least=1)
     return Configuration(daemon, simulators, servers)
+
+
+def _settle_address(simulator: Entry) -> None:
+    """The default is that of simulators which somebody else starts: one that is launched gets a free port."""
+    from ospbridge.config.effective import Value
+    from ospbridge.config.keys import ABSENT
+
+    if simulator["launch"] is not ABSENT and not simulator.said("address"):
+        simulator.values["address"] = Value(ABSENT, ABSENT)
 
 
 def _silence_other_modes(entry: Entry) -> None:

@@ -104,7 +104,8 @@ def _checks(
     if configured is not None:
         yield configured
     simulators = [simulator] if simulator is not None else []
-    simulators += [each.simulator for each in settings if each.simulator not in simulators]
+    to_join = [each.simulator for each in settings if each.launch is None]
+    simulators += [each for each in to_join if each not in simulators]
     ports = {each.port for each in simulators if each.host.startswith(LOOPBACK)}
     for port in sorted(ports) or ([] if simulators else [DEFAULT_PORT]):
         yield machine.check_port(port)

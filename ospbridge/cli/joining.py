@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ospbridge.cli.completion import scenarios
+from ospbridge.cli.launching import Launch, launch_from
 from ospbridge.cli.numbers import NumberRange
 from ospbridge.cli.options import (
     LONGEST,
@@ -39,6 +40,13 @@ _OPTIONS: Final[tuple[Decorator, ...]] = (
         default="127.0.0.1:45454",
         show_default=True,
         help="The simulator to join.",
+    ),
+    click.option(
+        "--launch",
+        type=Launch(),
+        metavar="COMMAND",
+        help="Start the simulator with this command, in which {port} stands for its port, again when it has ended, and "
+        "end it with the daemon; `scenario` starts the scenario's own world. On a free port without --simulator.",
     ),
     profile_option("Which kind of OSP server it is; auto finds out."),
     click.option(
@@ -144,10 +152,12 @@ def settings_from(said: Mapping[str, Any]) -> Settings:
     from ospbridge.transport.unix import parse_unix
 
     scenario = None if said["scenario"] is None else load(said["scenario"])
+    launch, simulator = launch_from(said["launch"], said["scenario"], said["address"])
     return Settings(
         name=said["name"],
         hub=parse_unix(said["hub"]),
-        simulator=said["address"],
+        simulator=simulator,
+        launch=launch,
         listen=_listening(said["listen"], said["tls_cert"], said["tls_key"], said["tls_ca"]),
         profile=said["profile"],
         agents=tuple(said["agents"]),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ospbridge.cli.launching import LAUNCH_KEYS, Launch, placed
 from ospbridge.config.keys import Key, Kind, Section
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def _key(name: str, option: click.Option) -> Key:
         convert=partial(_convert, option),
         placed=_PLACED.get(option.name or ""),
         alone=option.name in _ALONE,
+        inner=LAUNCH_KEYS if isinstance(option.type, Launch) else (),
         **bounds,
     )
 
@@ -95,6 +97,7 @@ def _kind(option: click.Option) -> Kind:
         (click.FloatRange, Kind.NUMBER),
         (click.types.BoolParamType, Kind.FLAG),
         (click.Path, Kind.FILE),
+        (Launch, Kind.TABLE),
     )
     return next((kind for of, kind in kinds if isinstance(option.type, of)), Kind.TEXT)
 
@@ -149,4 +152,4 @@ def _look_for(scenario: str) -> None:
         raise ValueError(f"{error.message} ({error.hint})") from None
 
 
-_PLACED: Final[Mapping[str, Any]] = {"hub": _hub, "scenario": _scenario}
+_PLACED: Final[Mapping[str, Any]] = {"hub": _hub, "scenario": _scenario, "launch": placed}

@@ -14,10 +14,10 @@ from ospbridge.counts import numbered
 from ospbridge.observe.printable import printable
 
 if TYPE_CHECKING:
-    from ospbridge.hub.status import SpoolStatus, StatusReply, UpstreamStatus
+    from ospbridge.hub.status import LaunchStatus, SpoolStatus, StatusReply, UpstreamStatus
     from ospbridge.transport.tls import TlsFiles
 
-__all__ = ["status"]
+__all__ = ["launched_told", "status"]
 
 PAUSE = 0.1
 
@@ -103,6 +103,8 @@ def _plain(found: StatusReply) -> dict[str, object]:
 def _show(found: StatusReply) -> None:
     _tell(f"daemon      ospbridge {found.version}, pid {found.pid}, up {found.uptime:.0f} s")
     _tell(f"simulator   {found.simulator}: {found.connection}" + f" ({found.profile})" * bool(found.profile))
+    if found.launched is not None:
+        _tell(f"launched    {launched_told(found.launched)}")
     done = (
         numbered(found.steps, "step"),
         numbered(found.resets, "reset"),
@@ -123,6 +125,15 @@ def _show(found: StatusReply) -> None:
             f"agent       {agent.name:{width}}  {agent.state}{driver}, "
             f"{numbered(agent.steps, 'step')}, {numbered(agent.episodes, 'episode')} before"
         )
+
+
+def launched_told(launched: LaunchStatus) -> str:
+    """One line about a simulator that the daemon launched."""
+    state = "does not run" if launched.pid is None else f"pid {launched.pid}"
+    policy = ["SCHED_BATCH"] if launched.batch else []
+    policy += [] if launched.core is None else [f"core {launched.core}"]
+    how = f" ({', '.join(policy)})" if policy else ""
+    return f"{launched.program}: {state}{how}, {numbered(launched.restarts, 'restart')}, log {launched.log}"
 
 
 def _tell(text: str) -> None:

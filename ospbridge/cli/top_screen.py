@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from ospbridge.cli.status import launched_told
 from ospbridge.counts import numbered
 from ospbridge.hub.status import STEP_BOUNDS
 from ospbridge.observe.printable import printable
@@ -105,6 +106,8 @@ class Screen:
         yield head
         yield Text(f"  {self._steps(seen)}")
         yield Text(f"  {self._line(seen)}")
+        if status.launched is not None:
+            yield Text(f"  launched {printable(launched_told(status.launched))}")
         if status.recording is not None:
             recording = status.recording
             yield Text(

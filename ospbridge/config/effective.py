@@ -10,7 +10,7 @@ from ospbridge.config.keys import ABSENT
 from ospbridge.errors import ConfigurationError, FileInvalid, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ospbridge.config.keys import Section
     from ospbridge.config.reading import Written, WrittenFile
@@ -64,11 +64,13 @@ def effective(
     given: Mapping[str, Value],
     *,
     at_least: int = 0,
+    settle: Callable[[Entry], None] = lambda _: None,
 ) -> list[Entry]:
     """The entries of a section: those of the file, and where there are fewer than ``at_least``, as many.
 
-    ``given`` has a value for each key that has a flag; what was said there counts for every entry. Raises UsageError
-    where that names what only one of several can have, ConfigurationError where two have it.
+    ``given`` has a value for each key that has a flag; what was said there counts for every entry. ``settle`` may
+    change what nobody said, before entries are compared. Raises UsageError where that names what only one of several
+    can have, ConfigurationError where two have it.
     """
     tables: list[Written | None] = list(file.tables[section.name]) if file is not None else []
     tables += [None] * (at_least - len(tables))
@@ -82,6 +84,8 @@ def effective(
                     hint=f"say {key.name} in the file's [[{section.name}]] tables",
                 )
     entries = [_entry(section, file, table, given) for table in tables]
+    for entry in entries:
+        settle(entry)
     _check_alone(entries)
     return entries
 

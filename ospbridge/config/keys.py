@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ABSENT", "Key", "Kind", "Section"]
 
+Placed: TypeAlias = "Callable[[Any, Path], Any]"
 Convert: TypeAlias = Callable[[Any], Any]
 """From what stands in the file to what the program takes. Raises ValueError with what is wrong."""
 
@@ -32,6 +33,7 @@ class Kind(Enum):
     NUMBER = "a number"
     FLAG = "true or false"
     WORD = "a word"
+    TABLE = "a text, a list of texts, or a table"
 
 
 ABSENT: Any = None
@@ -49,8 +51,10 @@ class Key:
     most: float | None = None
     above: bool = False
     convert: Convert = lambda said: said
-    placed: Callable[[str, Path], str] | None = None
+    placed: Placed | None = None
     """For what may name a file: the same from a directory that relative paths count from."""
+    inner: tuple[str, ...] = ()
+    """The keys of a table, the first of which is what a text or a list means."""
     alone: bool = False
     """It names what only one of the section's tables can have, such as an address."""
 
@@ -63,11 +67,23 @@ class Key:
             return table.word(name, self.words)
         if self.kind is Kind.TEXTS:
             return list(table.texts(name))
+        if self.kind is Kind.TABLE:
+            return self._table(table)
         if self.kind in (Kind.TEXT, Kind.FILE):
             return table.text(name) or ABSENT
         return table.number(
             name, least=self.least, most=self.most, above=self.above, whole=self.kind is Kind.WHOLE
         )
+
+    def _table(self, table: Table) -> Any:
+        """What its own keys take is known to who converts it."""
+        value = table.data[self.name]
+        if isinstance(value, str | list):
+            return {self.inner[0]: value}
+        if not isinstance(value, dict):
+            table.wrong(self.name, self.kind.value, value)
+            return ABSENT
+        return table.within(self.name, self.inner).data
 
 
 @dataclass(frozen=True, slots=True)

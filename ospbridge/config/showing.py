@@ -31,12 +31,19 @@ def shown(entries: Iterable[Entry], *, origins: bool) -> str:
 def _toml(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_toml, value)) + "]"
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{_key(key)} = {_toml(each)}" for key, each in value.items()) + " }"
     if isinstance(value, str):
         # A JSON text is one of TOML, but for what neither shows to anybody. A file's name that is not UTF-8 can stand
         # in neither, and is shown so that no file takes it for another.
         text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
         return text.encode("utf-8", "backslashreplace").decode()
     return json.dumps(value)
+
+
+def _key(name: str) -> str:
+    bare = name.isascii() and name.replace("_", "a").replace("-", "a").isalnum()
+    return name if bare else _toml(name)
 
 
 def _comment(text: str) -> str:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ospbridge.daemon.lockstep import LockStep
     from ospbridge.daemon.measures import Measures
     from ospbridge.daemon.observers import Observers
+    from ospbridge.errors import SessionLost
     from ospbridge.session.trio_session import TrioSession
 
 __all__ = ["StepBarrier", "Waiter"]
@@ -319,6 +320,7 @@ class StepBarrier:
             lockstep.fail_all(error, clock())
             keeper.give_up(error)
         except OspBridgeError as error:
+            await keeper.explain(error)
             lockstep.cut_all(error.message, clock())
             keeper.give_up(error)
         finally:
@@ -330,11 +332,20 @@ class StepBarrier:
         try:
             reason = await session.audit()
         except OspBridgeError as error:
+            await self._keeper.explain(error)
             self._keeper.give_up(error)
             return error.message
         if reason:
             log.warning("steps and clock disagree", reason=reason)
         return reason
+
+    def lose(self, error: SessionLost) -> None:
+        """The simulator is gone. A step or reset that is under way notices that itself."""
+        keeper = self._keeper
+        if keeper.ready and not keeper.busy:
+            self._lockstep.cut_all(error.message, trio.current_time())
+            keeper.give_up(error)
+            self.changed()
 
     def changed(self) -> None:
         """Tell those whose step is over, and wake those whose turn may have come."""

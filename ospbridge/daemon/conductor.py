@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from typing import Never
 
     from ospbridge.daemon.attachment import Attachment, Driver
+    from ospbridge.daemon.launching import SimulatorLauncher
     from ospbridge.daemon.recording import Recording
     from ospbridge.daemon.settings import Settings
     from ospbridge.hub.status import DatagramCounts
@@ -59,9 +60,16 @@ class Conductor:
     """One simulator's agents. ``run`` must be running for anything to happen."""
 
     def __init__(
-        self, settings: Settings, *, trace: TraceWriter | None = None, recording: Recording | None = None
+        self,
+        settings: Settings,
+        *,
+        trace: TraceWriter | None = None,
+        recording: Recording | None = None,
+        launcher: SimulatorLauncher | None = None,
     ) -> None:
         self.settings = settings
+        self.launcher = launcher
+        """None: somebody else starts the simulator."""
         self.recording = recording
         self.chronicle = Chronicle(simulator=str(settings.simulator))
         if recording is not None:
@@ -77,7 +85,12 @@ class Conductor:
         self.resets = 0
         self.measures = Measures()
         self._keeper = SessionKeeper(
-            settings, self.lockstep, trace=trace, joined=self._changed, measures=self.measures
+            settings,
+            self.lockstep,
+            trace=trace,
+            joined=self._changed,
+            measures=self.measures,
+            launcher=launcher,
         )
         self._attempts = Attempts()
         self._paces = Paces()
@@ -285,6 +298,7 @@ class Conductor:
             self._attempts = Attempts()
             lockstep.refuse(error)
         except OspBridgeError as error:
+            await self._keeper.explain(error)
             self._keeper.give_up(error)
             if isinstance(error, BarrierStuck) or not self._attempts.go_on(free=self._keeper.free):
                 self._attempts = Attempts()
@@ -340,7 +354,14 @@ class Conductor:
         except OspBridgeError as error:
             self._keeper.ended(error)
             self._changed()
+            if self.launcher is not None:
+                await self.launcher.stop()
             raise
+
+    async def look_after_simulator(self) -> None:
+        """Notice the end of a launched one while no step is under way; until cancelled, and then stop it."""
+        if self.launcher is not None:
+            await self.launcher.run(self.barrier.lose)
 
     def tried_again_after(self, seconds: float) -> None:
         """``run`` has raised SessionLost, and is called again then; for whoever asks why it is not joined."""

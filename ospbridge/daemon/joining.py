@@ -17,6 +17,7 @@ from ospbridge.errors import (
     OspBridgeError,
     SessionLost,
     SimulatorNotFound,
+    SimulatorNotStarted,
     VersionRefused,
 )
 from ospbridge.interface import chosen
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ospbridge.daemon.forcing import Forcing
+    from ospbridge.daemon.launching import SimulatorLauncher
     from ospbridge.daemon.settings import Settings
     from ospbridge.interface import AgentInterface
     from ospbridge.observe.tally import Tally
@@ -58,6 +60,7 @@ async def join(
     trace: TraceWriter | None,
     tally: Tally,
     report: Callable[[OspBridgeError], None],
+    launcher: SimulatorLauncher | None = None,
 ) -> tuple[TrioSession, tuple[AgentInterface, ...]]:
     """A session that controls the agents asked for.
 
@@ -66,7 +69,8 @@ async def join(
     waiting is raised, at the first time also what may be a mistake of the user's: an unknown host, fewer agents than a
     quorum, and, unless the settings say how long to wait, agents that do not exist or are taken. ``number`` counts
     sessions from 1. ``budget`` is given back what the loss of a session before has cost, where the simulator was away;
-    ``away`` says that this has been seen already. ``report`` is called with what is in the way.
+    ``away`` says that this has been seen already. ``report`` is called with what is in the way. ``launcher`` starts
+    the simulator, each time that it does not run; what keeps it from that at first is raised.
     """
     patience = Patience(
         settings.wait, first=FIRST_PAUSE, longest=LONGEST_PAUSE, say=partial(_waiting, settings)
@@ -76,7 +80,9 @@ async def join(
     while True:
         error: OspBridgeError
         try:
-            session = await _connected(settings, patience.left, trace, tally)
+            if launcher is not None:
+                await launcher.ensure(budget)
+            session = await _connected(settings, patience.left, trace, tally, launcher)
         except VersionRefused:
             raise
         except SimulatorNotFound as absent:
@@ -84,7 +90,7 @@ async def join(
             if not away:
                 away = True
                 budget.give_back()
-        except ConfigurationError as wrong:
+        except (ConfigurationError, SimulatorNotStarted) as wrong:
             if first:
                 raise
             error = wrong
@@ -136,21 +142,29 @@ def _waiting(settings: Settings, error: OspBridgeError, waited: float) -> None:
         log.info("waiting for the simulator", **settings.whose, **told)
 
 
-async def _connected(settings: Settings, left: float, trace: TraceWriter | None, tally: Tally) -> TrioSession:
+async def _connected(
+    settings: Settings,
+    left: float,
+    trace: TraceWriter | None,
+    tally: Tally,
+    launcher: SimulatorLauncher | None,
+) -> TrioSession:
     limits = settings.limits
     # Without waiting there is one try, which the limit of a try is for.
     if settings.wait and left < limits.connect:
         limits = replace(limits, connect=max(left, SHORTEST_TRY))
+    connect = partial(
+        TrioSession.connect,
+        settings.simulator,
+        profile=settings.profile,
+        limits=limits,
+        spin=settings.spin,
+        linger=LINGER if settings.spin else 0.0,
+        trace=trace,
+        tally=tally,
+    )
     try:
-        return await TrioSession.connect(
-            settings.simulator,
-            profile=settings.profile,
-            limits=limits,
-            spin=settings.spin,
-            linger=LINGER if settings.spin else 0.0,
-            trace=trace,
-            tally=tally,
-        )
+        return await (connect() if launcher is None else launcher.while_alive(connect))
     except OSError as error:
         # Of this moment, as where no descriptor is left, or an interface has just gone down.
         raise ConfigurationError(

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
     from typing import Never
 
+    from ospbridge.daemon.launching import SimulatorLauncher
     from ospbridge.daemon.lockstep import LockStep
     from ospbridge.daemon.measures import Measures
     from ospbridge.daemon.settings import Settings
@@ -58,6 +59,7 @@ class SessionKeeper:
         trace: TraceWriter | None,
         joined: Callable[[], None],
         measures: Measures,
+        launcher: SimulatorLauncher | None = None,
     ) -> None:
         self.session: TrioSession | None = None
         self.broken = ""
@@ -75,6 +77,7 @@ class SessionKeeper:
         self._trace = trace
         self._joined = joined
         self._measures = measures
+        self._launcher = launcher
         self._ended = False
         """It is not tried any more."""
         self.free = False
@@ -132,6 +135,11 @@ class SessionKeeper:
             if self.session is None or self.broken:
                 raise SessionLost(self.broken or "the session is being rebuilt")
             yield self.session
+
+    async def explain(self, error: OspBridgeError) -> None:
+        """Where a session is over because the launched simulator ended, the error is to say so."""
+        if self._launcher is not None and self.session is not None and self.session.over:
+            await self._launcher.explain(error)
 
     def give_up(self, error: OspBridgeError) -> None:
         """The session cannot be used any more."""
@@ -191,6 +199,7 @@ class SessionKeeper:
                 trace=self._trace,
                 tally=self._measures.tally,
                 report=self._not_joined,
+                launcher=self._launcher,
             )
             session.machine.learn_from(lateness)
             lateness = session.machine.lateness
@@ -244,7 +253,12 @@ class SessionKeeper:
                 continue
             absence, self._absence = self._absence, None
             free, self.free = self.free, False
-            away = (absence is not None and await absence.settle()) or free
+            away = (
+                (absence is not None and await absence.settle())
+                or free
+                # What that costs is counted where it is started again.
+                or (self._launcher is not None and not self._launcher.alive)
+            )
             if not away and not budget.spend(trio.current_time()):
                 raise SessionLost(
                     f"the session with {settings.simulator} was lost too often "
@@ -300,6 +314,7 @@ class SessionKeeper:
             try:
                 await session.agents()
             except OspBridgeError as error:
+                await self.explain(error)
                 self.give_up(error)
         reset = foreign_reset(session)
         if reset:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from prometheus_client.registry import CollectorRegistry
 
     from ospbridge.daemon.overlook import Overlook
-    from ospbridge.hub.status import StatusReply, UpstreamStatus
+    from ospbridge.hub.status import LaunchStatus, StatusReply, UpstreamStatus
 
 __all__ = ["METRICS", "Look", "Metric", "registry"]
 
@@ -109,6 +109,15 @@ def _recorded(read: Callable[[Any], int]) -> Callable[[Look], Iterator[Sample]]:
     )
 
 
+def _launched(read: Callable[[LaunchStatus], int]) -> Callable[[Look], Iterator[Sample]]:
+    """One sample of each simulator that the daemon launches."""
+    return lambda look: (
+        ((simulator,), read(status.launched))
+        for simulator, status in _statuses(look)
+        if status.launched is not None
+    )
+
+
 _SIMULATOR: Final = ("simulator",)
 _UPSTREAM: Final = ("upstream", "mode")
 METRICS: Final = (
@@ -116,6 +125,10 @@ METRICS: Final = (
            lambda _: [((ospbridge.__version__,), 1)]),
     Metric("gauge", "ospbridge_simulator_joined", "Whether the simulator is joined.", _SIMULATOR,
            _each(lambda status: int(status.ready))),
+    Metric("gauge", "ospbridge_simulator_running", "Whether a simulator that the daemon launched runs.", _SIMULATOR,
+           _launched(lambda launched: int(launched.pid is not None))),
+    Metric("counter", "ospbridge_simulator_restarts", "How often the daemon launched it again.", _SIMULATOR,
+           _launched(lambda launched: launched.restarts)),
     Metric("counter", "ospbridge_steps", "Steps of the simulator that this daemon ran.", _SIMULATOR,
            _each(lambda status: status.steps)),
     Metric("counter", "ospbridge_resets", "Resets of the simulator that this daemon ran.", _SIMULATOR,

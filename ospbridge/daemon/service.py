@@ -12,6 +12,7 @@ import trio
 
 from ospbridge.daemon.conductor import Conductor
 from ospbridge.daemon.hub.server import HubServer
+from ospbridge.daemon.launching import SimulatorLauncher
 from ospbridge.daemon.notifying import Notifier
 from ospbridge.daemon.overlook import Overlook
 from ospbridge.daemon.recording import Recording
@@ -64,7 +65,8 @@ async def serve(
         if len(simulators) > 1:
             # Whoever spins for one simulator keeps all others waiting, since they share the thread.
             simulators = [replace(settings, spin=False) for settings in simulators]
-        doors = [_Door.opened(settings, stack) for settings in simulators]
+        launched = sum(settings.launch is not None for settings in simulators)
+        doors = [_Door.opened(settings, stack, launched=launched) for settings in simulators]
         fed = [(feeding, [door for door in doors if _feeds(feeding, door)]) for feeding in feedings]
         for door in doors:
             _tell_shared(door, [feeding.upstream for feeding, theirs in fed if door in theirs])
@@ -92,6 +94,7 @@ async def serve(
                 left = list(conductors)
                 for conductor in conductors:
                     sessions.start_soon(_keep, conductor, left)
+                    sessions.start_soon(conductor.look_after_simulator)
                 # First the environments, so that no step is under way when the session says goodbye.
                 async with trio.open_nursery() as environments:
                     for conductor, server in zip(conductors, servers, strict=True):
@@ -153,8 +156,13 @@ class _Door:
     recording: Recording | None
 
     @classmethod
-    def opened(cls, settings: Settings, stack: ExitStack) -> _Door:
-        """Nobody is let in yet; ``stack`` closes it."""
+    def opened(cls, settings: Settings, stack: ExitStack, *, launched: int) -> _Door:
+        """Nobody is let in yet; ``stack`` closes it. ``launched``: how many simulators the daemon starts."""
+        launcher = None
+        if settings.launch is not None:
+            launcher = SimulatorLauncher(settings, of=launched)
+            stack.callback(launcher.close)
+            settings = replace(settings, simulator=launcher.address)
         recording = None
         if settings.record is not None:
             recording = stack.enter_context(Recording(settings.record))
@@ -167,7 +175,8 @@ class _Door:
         trace = stack.enter_context(TraceWriter(settings.trace)) if settings.trace is not None else None
         where = {"listen": str(settings.listen)} if settings.listen is not None else {}
         log.info("hub open", hub=str(settings.hub), **settings.whose, **where)
-        return cls(Conductor(settings, trace=trace, recording=recording), listener, remote, recording)
+        conductor = Conductor(settings, trace=trace, recording=recording, launcher=launcher)
+        return cls(conductor, listener, remote, recording)
 
 
 def _feeds(feeding: Feeding, door: _Door) -> bool:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from ospbridge.daemon.relay.settings import Upstream
     from ospbridge.interface import Endpoint, Match
+    from ospbridge.launch.command import LaunchSpec
     from ospbridge.task.base import Task
     from ospbridge.task.scenario import Scenario
     from ospbridge.transport.tls import TlsAddress
@@ -28,6 +29,7 @@ class Settings:
 
     hub: Path
     simulator: Endpoint
+    """Port 0 of one that is launched: a free one is chosen."""
     name: str = ""
     """What it is called where there are several; empty for the only one."""
     profile: str = "auto"
@@ -55,6 +57,8 @@ class Settings:
     """Makes the task of an agent where there is no scenario: called with its interface and ``bounded``."""
     meant: tuple[Match, ...] = ()
     """Whom the scenario has tasks for; none: there is no scenario."""
+    launch: LaunchSpec | None = None
+    """How the simulator is started; None: somebody else starts it."""
 
     @property
     def title(self) -> str:

@@ -16,7 +16,7 @@ from ospbridge.hub.status import UpstreamStatus
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ospbridge.hub.status import AgentStatus, RecordingStatus, StatusReply
+    from ospbridge.hub.status import AgentStatus, LaunchStatus, RecordingStatus, StatusReply
     from ospbridge.observe.recent import Warned
 
 __all__ = ["Agent", "Change", "Daemon", "History", "Overview", "Parts", "Simulator", "Upstream", "changes"]
@@ -60,6 +60,7 @@ class Simulator(msgspec.Struct, frozen=True):
     counts: tuple[int, ...]
     """Steps by STEP_BOUNDS."""
     recording: RecordingStatus | None
+    launched: LaunchStatus | None = None
 
 
 class Agent(msgspec.Struct, frozen=True):
@@ -154,6 +155,7 @@ class Overview:
             _short((newest.seconds - oldest.seconds) / counted) if counted > 0 else None,
             times.counts,
             status.recording,
+            status.launched,
         )
 
 

@@ -11,6 +11,7 @@ __all__ = [
     "STEP_BOUNDS",
     "AgentStatus",
     "DatagramCounts",
+    "LaunchStatus",
     "RecordingStatus",
     "SpoolStatus",
     "StatusReply",
@@ -70,6 +71,22 @@ class RecordingStatus(msgspec.Struct, frozen=True):
     """Episodes on disk since the daemon began."""
     dropped: int = 0
     """Episodes that could not be written."""
+
+
+class LaunchStatus(msgspec.Struct, frozen=True):
+    """A simulator that the daemon launched."""
+
+    program: str
+    pid: int | None = None
+    """None: it does not run."""
+    restarts: int = 0
+    """How often it was started again since the daemon began."""
+    log: str = ""
+    """The file that its output goes to."""
+    batch: bool = False
+    """It runs under SCHED_BATCH."""
+    core: int | None = None
+    """The one that it runs on; None: wherever the system likes."""
 
 
 class SpoolStatus(msgspec.Struct, frozen=True):
@@ -141,3 +158,5 @@ class StatusReply(msgspec.Struct, frozen=True, array_like=True, tag="status"):
     """What the simulator is called where the daemon has several."""
     hint: str = ""
     """What to do where the simulator is not joined; empty where that is not known, and where it is joined."""
+    launched: LaunchStatus | None = None
+    """None: somebody else starts the simulator."""

@@ -91,6 +91,10 @@ class Table:
         """Note a value that is not what the key takes."""
         self.mistakes.note(self.at(key), f"expected {expected}, got {_kind(came)}", hint)
 
+    def within(self, key: str, keys: Iterable[str]) -> Table:
+        """The table at a key; ``keys`` are all it may hold."""
+        return Table(self.data[key], self.at(key), keys, self.mistakes)
+
     def __contains__(self, key: str) -> bool:
         return key in self.data
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from click.testing import Result
 
     from ospbridge.daemon.relay.settings import Upstream
+    from ospbridge.daemon.settings import Settings
 
 TWO = """\
 [[simulator]]
@@ -105,6 +106,92 @@ def test_origins_are_told_if_asked_for(two: str) -> None:
     assert 'address = "127.0.0.1:45454"  # default\n' in shown
     assert f'address = "127.0.0.1:45455"  # {two}:6\n' in shown
     assert "quorum = 2  # OSPBRIDGE_CONNECT_QUORUM\n" in shown
+
+
+LAUNCHING = """\
+[[simulator]]
+name = "left"
+[simulator.launch]
+command = ["./NerdSim", "-p", "{port}"]
+cwd = "nerd"
+log = "logs/{port}.log"
+env = { DISPLAY = ":0" }
+pin = 0
+[[simulator]]
+name = "right"
+address = "127.0.0.1:45470"
+scenario = "cartpole"
+launch = "scenario"
+"""
+
+
+@pytest.fixture
+def launching(tmp_path: Path) -> Path:
+    (tmp_path / "nerd").mkdir()
+    program = tmp_path / "nerd" / "NerdSim"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    file = tmp_path / "osp.toml"
+    file.write_text(LAUNCHING)
+    return file
+
+
+def settings_of(*arguments: str) -> list[Settings]:
+    with connect.make_context("connect", list(arguments)) as context:
+        return configuration(context, context.params["config"]).settings()
+
+
+def test_a_file_says_how_simulators_are_launched_with_paths_from_its_directory(
+    launching: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = launching.parent
+    monkeypatch.chdir("/")
+    left, right = settings_of("--config", str(launching))
+    assert left.launch is not None
+    assert left.launch.command == (str(folder / "nerd" / "NerdSim"), "-p", "{port}")
+    assert (left.launch.cwd, left.launch.log) == (folder / "nerd", folder / "logs" / "{port}.log")
+    assert (left.launch.env, left.launch.pin, left.launch.batch) == ({"DISPLAY": ":0"}, 0, True)
+    assert right.launch is not None
+    assert (right.launch.name, right.launch.cwd) == ("cartpole", folder)
+
+
+def test_one_that_is_launched_has_the_address_that_is_said_or_a_free_port(launching: Path) -> None:
+    left, right = settings_of("--config", str(launching))
+    assert (str(left.simulator), str(right.simulator)) == ("127.0.0.1:0", "127.0.0.1:45470")
+    (alone,) = settings_of("--launch", "true {port}", "--simulator", "localhost:45471")
+    assert str(alone.simulator) == "127.0.0.1:45471"
+    # Two of them are no two that want the same address.
+    both = LAUNCHING.replace('address = "127.0.0.1:45470"\n', "")
+    launching.write_text(both)
+    assert [each.simulator.port for each in settings_of("--config", str(launching))] == [0, 0]
+
+
+def test_how_one_is_launched_is_shown_as_a_file_has_it(launching: Path, tmp_path: Path) -> None:
+    again = tmp_path / "again.toml"
+    again.write_text(run("config", "show", "--config", str(launching), "--origin").stdout)
+    assert show("--config", str(again)) == show("--config", str(launching))
+    assert show("--launch", "true {port}")["simulator"][0]["launch"] == "true {port}"
+
+
+@pytest.mark.parametrize(
+    "before, after, why",
+    [
+        ("cwd", "cwt", "line 5: simulator[0].launch.cwt: unknown key (did you mean 'cwd'?)"),
+        ('launch = "scenario"', "launch = 3", "simulator[1].launch: expected a text, a list of texts, or a table"),
+        ("./NerdSim", "./Nerd", "simulator[0]: there is no program ./Nerd to launch"),
+        ('{port}"]', '45"]', "simulator[0]: launch says nowhere which port the simulator listens at"),
+        ("pin = 0", "pin = true", "simulator[0]: pin is 'auto', the number of a core, or False, got True"),
+        ('scenario = "cartpole"\n', "", "simulator[1]: launch is 'scenario', and no scenario was given"),
+        ("127.0.0.1:45470", "10.0.0.1:45470", "simulator[1]: a simulator cannot be launched at 10.0.0.1:45470"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_launched_is_told_with_its_place(
+    before: str, after: str, why: str, launching: Path
+) -> None:
+    assert before in LAUNCHING
+    launching.write_text(LAUNCHING.replace(before, after, 1))
+    for command in (("config", "show"), ("connect",)):
+        assert why in run(*command, "--config", str(launching), code=78).stderr
 
 
 @pytest.mark.parametrize(

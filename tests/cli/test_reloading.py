@@ -63,6 +63,20 @@ def test_what_a_running_daemon_takes_over_and_what_needs_a_restart(
         assert daemon.lines("left")
 
 
+def test_another_way_to_launch_needs_a_restart(tmp_path: Path) -> None:
+    file = tmp_path / "osp.toml"
+    written = '[[simulator]]\nscenario = "cartpole"\n[simulator.launch]\ncommand = "scenario"\n'
+    file.write_text(written)
+    with Daemon(None, "--config", str(file), directory=tmp_path, level=()) as daemon:
+        file.write_text(f"{written}batch = false\n")
+        line = hang_up(daemon, "configuration read again")
+        assert line["needs_restart"] == ["simulator[0].launch"]
+        launched = daemon.status().launched
+        assert launched is not None
+        assert launched.restarts == 0
+        assert launched.pid is not None
+
+
 def test_a_terminal_that_is_closed_ends_the_daemon(simulator: UdpSimulator, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     log = tmp_path / "log"

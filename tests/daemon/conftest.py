@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ospbridge.daemon import joining, keeping
+from ospbridge.daemon import joining, keeping, launching
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -49,3 +49,4 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     for pause in ("FIRST_PAUSE", "LONGEST_PAUSE", "LONGEST_PAUSE_FOR_AGENTS"):
         monkeypatch.setattr(joining, pause, 0.02)
     monkeypatch.setattr(keeping, "LOOK_EVERY", 0.05)
+    monkeypatch.setattr(launching, "LOOK_EVERY", 0.02)

@@ -8,17 +8,19 @@ import re
 import socket
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
 import numpy as np
 import pytest
 
 from ospbridge.cli.dashboard import dashboard
 from ospbridge.daemon import metrics_server
-from ospbridge.daemon.metrics import METRICS
+from ospbridge.daemon.metrics import METRICS, Look
 from ospbridge.daemon.relay.settings import Upstream
 from ospbridge.daemon.settings import Feeding
-from ospbridge.hub.status import STEP_BOUNDS
+from ospbridge.hub.status import STEP_BOUNDS, LaunchStatus, StatusReply
 from ospbridge.interface import Endpoint
 from ospbridge.observe.recent import Recent
 from ospbridge.osp.profile import DOCUMENT
@@ -186,6 +188,19 @@ def test_a_host_that_asks_for_nothing_keeps_no_other_host_from_asking(
         ]
         assert get(url)[0] == 200
         assert silent[0].recv(1) == b""
+
+
+@pytest.mark.parametrize("pid, runs", [(7, 1), (None, 0)])
+def test_a_launched_simulator_is_told_of(pid: int | None, runs: int) -> None:
+    told = StatusReply(
+        *(True, "sim:1", "joined", "nerd", [], 1, 2, 3, 4.0, "0", 5),
+        launched=LaunchStatus("NerdSim", pid, 3, "/log"),
+    )
+    others = msgspec.structs.replace(told, launched=None, name="other")
+    look = cast(Look, SimpleNamespace(statuses=[told, others]))
+    read = {metric.shown: list(metric.read(look)) for metric in METRICS if "launched" in metric.help}
+    assert read["ospbridge_simulator_running"] == [(("sim:1",), runs)]
+    assert read["ospbridge_simulator_restarts_total"] == [(("sim:1",), 3)]
 
 
 def test_every_metric_is_documented_as_it_is() -> None:

@@ -246,6 +246,7 @@ class HubServer:
             clients=self._clients,
             name=conductor.settings.name,
             hint=conductor.connection_hint,
+            launched=conductor.launcher.status if conductor.launcher is not None else None,
         )
 
 

@@ -29,6 +29,12 @@ function show(node, state, name, told) {
 
 const inItem = (made) => element("li", {}, made);
 
+// A simulator that the daemon started itself.
+function launched({ pid, restarts }) {
+  const state = pid === null ? "does not run" : `pid ${pid}`;
+  return restarts ? `${state}, ${plural(restarts, "restart")}` : state;
+}
+
 function empty(list, text) {
   keep(list, [text], (said) => said, (said) => element("li", { class: "node none", text: said }), () => {});
 }
@@ -63,7 +69,9 @@ export class Topology {
       const told = part.ready
         ? `${part.profile ? `${part.profile} · ` : ""}${rate(part.rate)} steps/s`
         : part.connection;
-      show(item.firstElementChild, part.ready ? "good" : "bad", part.title, told);
+      const made = item.firstElementChild;
+      show(made, part.ready ? "good" : "bad", part.title, part.launched ? `${told} · ${launched(part.launched)}` : told);
+      setAttribute(made, "title", part.launched ? `${part.launched.program}, its output: ${part.launched.log}` : "");
     });
     if (!entries.length) empty(byId("simulators"), "None yet");
   }

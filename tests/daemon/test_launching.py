@@ -1,0 +1,250 @@
+"""Simulators that the daemon launches: started again whenever they end, told of, and never left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+import psutil
+import pytest
+
+import ospbridge
+from ospbridge.cli.status import launched_told
+from ospbridge.daemon import launching
+from ospbridge.errors import SessionLost, SimulatorNotStarted, UsageError
+from ospbridge.hub.status import LaunchStatus
+from ospbridge.interface import Endpoint
+from ospbridge.launch import logs, simulator
+from ospbridge.launch.command import launch_spec
+from ospbridge.session.budget import CAPACITY
+from tests.daemon.running import WITHIN, Daemon, LocalDaemon, free_port, run_here, seat_of, until, values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ospbridge.launch.command import LaunchSpec
+
+assert ospbridge.__version__
+pytestmark = [pytest.mark.loopback, pytest.mark.timeout(300)]
+KILLS = 20
+THINK = 0.01
+ANYWHERE = Endpoint("127.0.0.1", 0)
+WORLD = f"""
+import sys
+from ospbridge.simulator.synthetic import SyntheticWorld
+from ospbridge.simulator.udp import UdpSimulator
+print("the scene is loaded", flush=True)
+UdpSimulator(SyntheticWorld(2, 3, think={THINK}), port=int(sys.argv[1])).run()
+"""
+LISTENS = (
+    "import signal, socket, sys, time; s = socket.socket(type=socket.SOCK_DGRAM); "
+    "s.bind(('127.0.0.1', int(sys.argv[1]))); "
+)
+
+
+@pytest.fixture(autouse=True)
+def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+def program(code: str = WORLD, **more: Any) -> LaunchSpec:
+    """On whatever core: the tests beside this one need theirs."""
+    return launch_spec({"command": [sys.executable, "-c", code, "{port}"], **more}, pin=False)
+
+
+def launched(daemon: LocalDaemon | Daemon) -> LaunchStatus:
+    found = daemon.status().launched
+    assert found is not None
+    return found
+
+
+def pid_of(daemon: LocalDaemon | Daemon) -> int:
+    pid = launched(daemon).pid
+    assert pid is not None
+    return pid
+
+
+def gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def act(env: gymnasium.Env[Any, Any]) -> str:
+    """The reason that ended the episode; empty where none did."""
+    *_, truncated, info = env.step(np.full(2, 0.25, np.float32))
+    assert truncated == bool(info["reason"])
+    return str(info["reason"])
+
+
+def until_cut(env: gymnasium.Env[Any, Any]) -> str:
+    give_up = time.monotonic() + WITHIN
+    while not (reason := act(env)):
+        assert time.monotonic() < give_up
+    return reason
+
+
+def test_a_simulator_that_is_killed_again_and_again_is_started_again_and_each_environment_is_told(
+    sample: Callable[..., list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simulator, "PROVEN", 0.0)
+    kills = sorted(sample(range(0, KILLS, 2), 2) + sample(range(1, KILLS, 2), 2))
+    with LocalDaemon(ANYWHERE, launch=program()) as daemon:
+        address = daemon.status().simulator
+        env = gymnasium.make("ospbridge/Agent-v0")
+        env.reset(seed=1)
+        for number in kills:
+            for _ in range(3):
+                assert not act(env)
+            pid = pid_of(daemon)
+            killer = threading.Timer(THINK / 2 if number % 2 else 0.0, os.kill, (pid, signal.SIGKILL))
+            killer.start()
+            reason = until_cut(env)
+            killer.join(10)
+            assert reason.endswith("the launched simulator is gone: it was ended by SIGKILL")
+            env.reset(seed=number + 2)
+            assert pid_of(daemon) != pid
+        assert not act(env)
+        env.close()
+        found = daemon.status()
+        assert (found.simulator, found.rebuilds) == (address, len(kills))
+        assert launched(daemon).restarts == len(kills)
+        assert len(daemon.lines("simulator_launched")) == len(kills) + 1
+        told = daemon.lines("simulator_ended")
+        assert [line["reason"] for line in told] == [
+            "it was ended by SIGKILL; it said last: the scene is loaded"
+        ] * len(kills)
+        # Where each had lived for long enough it cost nothing.
+        budget = daemon.conductor._keeper._budget
+        assert budget is not None
+        assert budget._left == CAPACITY
+
+
+def test_one_that_ends_while_nobody_steps_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with LocalDaemon(ANYWHERE, launch=program()) as daemon:
+        idle = pid_of(daemon)
+        os.kill(idle, signal.SIGKILL)
+        until(lambda: launched(daemon).restarts == 1 and daemon.conductor.ready)
+        seat = seat_of(None)
+        seat.reset(1)
+        assert not seat.step(values(0.5)).truncated
+        os.kill(pid_of(daemon), signal.SIGKILL)
+        # Its driver says nothing meanwhile, and is told with its next step.
+        until(lambda: launched(daemon).restarts == 2 and daemon.conductor.ready)
+        feedback = seat.step(values(0.5))
+        assert feedback.truncated
+        assert feedback.reason == "the launched simulator is gone: it was ended by SIGKILL"
+        seat.reset(2)
+        assert not seat.step(values(0.5)).truncated
+        seat.close()
+
+
+def test_one_that_ends_at_once_again_and_again_is_given_up_with_what_it_said(impatient: None) -> None:
+    code = LISTENS + "print('no scene', flush=True); time.sleep(0.1); sys.exit(3)"
+    with LocalDaemon(ANYWHERE, ready=False, launch=program(code)) as daemon:
+        assert daemon.wait() == SessionLost.exit_code
+    assert isinstance(daemon.error, SessionLost)
+    assert "ended too often (10 times, one is forgiven a minute)" in daemon.error.message
+    assert daemon.error.message.endswith("it ended with exit code 3; it said last: no scene")
+    assert len(daemon.lines("simulator_launched")) == CAPACITY + 1
+
+
+def test_one_that_does_not_come_up_at_first_ends_the_daemon_with_what_it_said() -> None:
+    with LocalDaemon(
+        ANYWHERE, ready=False, launch=program("print('no scene'); raise SystemExit(3)")
+    ) as daemon:
+        assert daemon.wait() == SimulatorNotStarted.exit_code
+    assert "it ended with exit code 3; it said last: no scene" in str(daemon.error)
+
+
+def test_a_port_that_another_process_has_is_told_with_its_name() -> None:
+    with socket.socket(type=socket.SOCK_DGRAM) as other:
+        other.bind(("127.0.0.1", 0))
+        taken = Endpoint("127.0.0.1", other.getsockname()[1])
+        with LocalDaemon(taken, ready=False, launch=program()) as daemon:
+            assert daemon.wait() == SimulatorNotStarted.exit_code
+    me = f"process {os.getpid()} ({psutil.Process().name()})"
+    assert isinstance(daemon.error, SimulatorNotStarted)
+    assert daemon.error.message.endswith(f"cannot be launched at {taken}: {me} listens there already")
+    assert daemon.lines("simulator_launched") == []
+
+
+def test_a_program_that_is_not_there_is_told_before_anything_starts() -> None:
+    done = run_here("connect", "--launch", "no-such-simulator -p {port}")
+    assert done.exit_code == UsageError.exit_code
+    assert "there is no program 'no-such-simulator' to launch on PATH" in done.output
+
+
+def test_it_is_launched_at_the_address_that_is_configured() -> None:
+    address = Endpoint("127.0.0.1", free_port())
+    with LocalDaemon(address, launch=program()) as daemon:
+        assert daemon.status().simulator == str(address)
+
+
+def test_its_log_is_rotated_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "LOG_EVERY", 0.0)
+    monkeypatch.setattr(logs, "LARGEST", 1000)
+    with LocalDaemon(ANYWHERE, launch=program()) as daemon:
+        log = Path(launched(daemon).log)
+        assert log.read_text() == "the scene is loaded\n"
+        with log.open("a") as file:
+            file.write("x" * 2000)
+        until(lambda: log.stat().st_size == 0)
+        assert "x" * 2000 in log.with_name(f"{log.name}.1").read_text()
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a core of its own needs a second one")
+def test_it_runs_under_batch_on_a_core_that_the_daemon_leaves_alone(tmp_path: Path) -> None:
+    with Daemon(None, "--launch", "scenario", "--scenario", "cartpole", directory=tmp_path) as daemon:
+        found = launched(daemon)
+        assert found.pid is not None
+        assert found.core is not None
+        assert found.batch
+        assert os.sched_getscheduler(found.pid) == os.SCHED_BATCH
+        assert os.sched_getaffinity(found.pid) == {found.core}
+        assert found.core not in os.sched_getaffinity(daemon.process.pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_whatever_ends_the_daemon_no_simulator_is_left(tmp_path: Path, number: int) -> None:
+    code = f"{WORLD.replace('print', 'import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print')}"
+    world = tmp_path / "world.py"
+    world.write_text(code)
+    command = f"{sys.executable} {world} {{port}}"
+    with Daemon(None, "--launch", command, directory=tmp_path) as daemon:
+        pid = pid_of(daemon)
+        expected = -number if number == signal.SIGKILL else 0
+        assert daemon.end(number) == expected, daemon.log.read_text()
+        if number != signal.SIGKILL:
+            assert gone(pid)
+        until(lambda: gone(pid))
+
+
+def test_status_and_top_show_it(tmp_path: Path) -> None:
+    with LocalDaemon(ANYWHERE, launch=program()) as daemon:
+        found = launched(daemon)
+        name = Path(sys.executable).name
+        told = f"{name}: pid {found.pid} (SCHED_BATCH), 0 restarts, log {found.log}"
+        assert f"launched    {told}" in run_here("status").stdout.splitlines()
+        said = json.loads(run_here("status", "--json").stdout)["launched"]
+        assert said == {
+            "program": name,
+            "pid": found.pid,
+            "restarts": 0,
+            "log": found.log,
+            "batch": True,
+            "core": None,
+        }
+        assert f"  launched {told}" in run_here("top", "--once").stdout.splitlines()
+
+
+def test_one_that_does_not_run_is_told_so() -> None:
+    told = launched_told(LaunchStatus("NerdSim", None, 1, "/tmp/a.log", core=3))
+    assert told == "NerdSim: does not run (core 3), 1 restart, log /tmp/a.log"
