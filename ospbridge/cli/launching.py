@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ospbridge.interface import Endpoint
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ospbridge.interface import Endpoint
     from ospbridge.launch.command import LaunchSpec
 
     LaunchType = click.ParamType[Any]
@@ -51,6 +50,7 @@ def launch_from(
 ) -> tuple[LaunchSpec | None, Endpoint]:
     """What is launched, and where; port 0: a free one. Raises UsageError, ConfigurationError for what cannot work."""
     from ospbridge.errors import UsageError
+    from ospbridge.interface import Endpoint
     from ospbridge.launch.command import launch_spec
 
     if said is None:

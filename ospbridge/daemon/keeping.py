@@ -154,6 +154,9 @@ class SessionKeeper:
                 self._absence = Absence(self.session.server)
         foreign = sorted(self.session.machine.foreign) if self.session is not None else []
         risk = {"leaving_may_step": foreign} if foreign and self._vote_outstanding else {}
+        if self._listening is not None:
+            # There is nothing to listen to any more.
+            self._listening.cancel()
         log.warning("the session is given up", session=self.number, reason=error.message, **risk)
 
     @property
@@ -310,7 +313,7 @@ class SessionKeeper:
             await session.wait_readable()
         silent = self._listening.cancelled_caught
         self._listening = None
-        if silent and not self.busy:
+        if silent and not self.busy and not self.broken:
             try:
                 await session.agents()
             except OspBridgeError as error:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ospbridge.dashboard.overview import Overview, Parts, changes
-from ospbridge.hub.status import AgentStatus, StatusReply, StepTimes
+from ospbridge.hub.status import AgentStatus, LaunchStatus, StatusReply, StepTimes
 from ospbridge.observe.recent import Warned
 from tests.dashboard.synthetic import status
 
@@ -36,6 +36,14 @@ def test_at_first_all_is_told() -> None:
     assert told["simulator", ""].sent == 42
     assert told["agent", "/robot"].state == "playing"
     assert told["history", "/robot"].returns == [1.5, 2.5]
+
+
+def test_a_launched_simulator_is_told_of() -> None:
+    launched = LaunchStatus("NerdSim", 7, 1, "/log", batch=True, core=1)
+    told = Told()
+    assert told.look(status(launched=launched))["simulator", ""].launched == launched
+    gone = msgspec.structs.replace(launched, pid=None)
+    assert told.look(status(launched=gone))["simulator", ""].launched == gone
 
 
 def test_what_stays_the_same_is_not_told_again() -> None:

@@ -342,6 +342,9 @@ def test_what_the_page_says_of_the_unit_the_unit_says_too() -> None:
     assert f"#{credential}\n" in unit
     (drop_in,) = re.findall(r"<!-- drop-in -->\n```ini\n(.*?)```", text, re.DOTALL)
     assert shipped_text("examples/ip-filter.conf").endswith(drop_in)
+    (drop_in,) = re.findall(r"<!-- launch drop-in -->\n```ini\n(.*?)```", text, re.DOTALL)
+    launching = shipped_text("examples/launch.conf").splitlines()
+    assert drop_in.splitlines() == [line for line in launching if line and not line.startswith("#")]
     # What only root and the group may read is read with sudo.
     reading = re.findall(r"^(.*) --config /etc/ospbridge/", text, re.MULTILINE)
     assert [words for words in reading if "sudo /opt/ospbridge/bin/ospbridge " not in words] == []

@@ -185,6 +185,10 @@ def test_systemd_finds_nothing_wrong_with_any_unit(container: Container) -> None
         *("install", "-Dm644", f"{folder}/examples/ip-filter.conf"),
         f"/usr/local/lib/units/{UNIT}.d/ip-filter.conf",
     )
+    container.run(
+        *("install", "-Dm644", f"{folder}/examples/launch.conf"),
+        f"/usr/local/lib/units/{UNIT}.d/launch.conf",
+    )
     for unit in (UNIT, "ospbridge@left.service"):
         done = container.run("systemd-analyze", "verify", "--man=no", f"/usr/local/lib/units/{unit}")
         assert done.stdout + done.stderr == ""
@@ -549,6 +553,60 @@ def test_a_user_has_a_service_of_their_own(container: Container) -> None:
     run("ospbridge", "service", "uninstall", "--user")
     assert free_agents(container, "document") == ["cart1", "cart2"]
     container.run("loginctl", "disable-linger", "member")
+
+
+def launched(service: Service) -> dict[str, Any]:
+    printed = service.container.run("ospbridge", "status", "--json", "--hub", service.hub, code=None).stdout
+    found = json.loads(printed)
+    return {**found["launched"], "ready": found["ready"]} if found["launched"] else {}
+
+
+def runs(service: Service, pid: int) -> bool:
+    return service.container.run("test", "-d", f"/proc/{pid}", code=None).returncode == 0
+
+
+def test_the_service_launches_a_simulator_that_survives_being_killed_and_outlives_no_daemon(
+    service: Service,
+) -> None:
+    container = service.container
+    text = '[[simulator]]\nscenario = "cartpole"\nlaunch = "scenario"\n'
+    container.write("/etc/ospbridge/ospbridge.toml", text)
+    # Without the drop-in it runs as anything does, and that is told.
+    service.start()
+    refused = {line["option"]: line["reason"] for line in service.lines("launch_option_refused")}
+    assert refused == {"batch": "Operation not permitted", "pin": "Operation not permitted"}
+    container.systemctl("stop", UNIT)
+    # With it, it runs at full speed.
+    folder = container.run("find", "/opt/ospbridge/lib", "-path", "*/ospbridge/systemd").stdout.strip()
+    container.run("install", "-Dm644", f"{folder}/examples/launch.conf", DROP_IN)
+    container.systemctl("daemon-reload")
+    daemon = service.start()
+    first = launched(service)
+    assert first["batch"]
+    assert first["core"] is not None
+    assert "SCHED_BATCH" in container.run("chrt", "-p", str(first["pid"])).stdout
+    assert first["log"].startswith("/var/lib/ospbridge/launch/")
+    assert container.run("cat", first["log"]).stdout
+    done = container.run("systemd-analyze", "security", "--threshold=20", "--no-pager", UNIT)
+    assert "Overall exposure level" in done.stdout
+    player = service.player("cart", 50)
+    played(player)
+    finish(player)
+    container.run("kill", "-KILL", str(first["pid"]))
+    until(lambda: (found := launched(service)).get("restarts") == 1 and found["ready"], "another simulator")
+    second = launched(service)
+    player = service.player("cart", 50)
+    played(player)
+    finish(player)
+    container.run("kill", "-KILL", str(daemon))
+    until(lambda: not runs(service, second["pid"]), "the end of a simulator that nobody has any more")
+    service.restarted(daemon)
+    third = launched(service)
+    player = service.player("cart", 50)
+    played(player)
+    finish(player)
+    container.systemctl("stop", UNIT)
+    assert not runs(service, third["pid"])
 
 
 def test_uninstalling_leaves_configuration_and_group(service: Service) -> None:
