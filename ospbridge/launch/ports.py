@@ -7,7 +7,7 @@ import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ospbridge.errors import SimulatorNotStarted
+from ospbridge.errors import OspBridgeError, SimulatorNotStarted
 
 if TYPE_CHECKING:
     from ospbridge.interface import Endpoint
@@ -34,11 +34,12 @@ def check_free(address: Endpoint, program: str) -> None:
 
 
 def _owner(address: Endpoint) -> str:
-    """Such as ``process 4711 (NerdSim)``; empty where this user may not know."""
+    """Such as ``process 4711 (NerdSim -p 45454)``; empty where this user may not know."""
     import psutil
 
-    with suppress(psutil.Error, OSError):
-        for each in psutil.net_connections("udp4"):
-            if each.laddr and each.laddr.port == address.port and each.pid is not None:
-                return f"process {each.pid} ({psutil.Process(each.pid).name()})"
+    from ospbridge.launch.scheduling import owner_of
+
+    with suppress(OspBridgeError, psutil.Error, OSError):
+        owner = owner_of(address)
+        return f"process {owner.pid} ({owner.command})"
     return ""

@@ -231,7 +231,7 @@ class LaunchedSimulator:
         )
 
     def _other_ports(self) -> list[int]:
-        """UDP ports that it listens at instead."""
+        """UDP ports that it listens at instead, as far as /proc tells: that of a hardened service has none."""
         import psutil
 
         assert self._process is not None
@@ -239,7 +239,7 @@ class LaunchedSimulator:
         with suppress(psutil.Error):
             mine = psutil.Process(self._process.pid)
             for process in (mine, *mine.children(recursive=True)):
-                with suppress(psutil.Error):
+                with suppress(psutil.Error, OSError):
                     found |= {each.laddr.port for each in process.net_connections("udp") if each.laddr}
         return sorted(found - {self.address.port})
 

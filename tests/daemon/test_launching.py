@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import sys
@@ -170,7 +171,7 @@ def test_a_port_that_another_process_has_is_told_with_its_name() -> None:
         taken = Endpoint("127.0.0.1", other.getsockname()[1])
         with LocalDaemon(taken, ready=False, launch=program()) as daemon:
             assert daemon.wait() == SimulatorNotStarted.exit_code
-    me = f"process {os.getpid()} ({psutil.Process().name()})"
+    me = f"process {os.getpid()} ({shlex.join(psutil.Process().cmdline())})"
     assert isinstance(daemon.error, SimulatorNotStarted)
     assert daemon.error.message.endswith(f"cannot be launched at {taken}: {me} listens there already")
     assert daemon.lines("simulator_launched") == []

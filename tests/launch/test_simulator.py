@@ -159,6 +159,17 @@ def test_who_listens_elsewhere_is_told_where() -> None:
     assert "{port}" in error.hint
 
 
+def test_who_listens_elsewhere_is_told_also_where_nothing_tells_where(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def hidden(process: psutil.Process, kind: str) -> None:
+        raise FileNotFoundError("/proc/net/udp")  # as where a service has ProcSubset=pid
+
+    monkeypatch.setattr(psutil.Process, "net_connections", hidden)
+    _, error = waits_in_vain(LISTENS.replace("int(sys.argv[1])", "0") + WAITS)
+    assert re.search(r"does not listen at .* after 60 s; it said last: up", error.message)
+
+
 def test_who_never_listens_is_told_with_its_log() -> None:
     one, error = waits_in_vain("import time; print('thinking', flush=True); " + WAITS)
     assert re.search(r"does not listen at .* after 60 s; it said last: thinking", error.message)
