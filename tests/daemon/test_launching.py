@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -145,6 +146,24 @@ def test_one_that_ends_while_nobody_steps_is_started_again(monkeypatch: pytest.M
         seat.reset(2)
         assert not seat.step(values(0.5)).truncated
         seat.close()
+
+
+def test_who_waits_for_others_when_it_ends_is_told_at_once() -> None:
+    two_agents = WORLD.replace("2, 3,", "2, 3, agents=2,")
+    with LocalDaemon(ANYWHERE, launch=program(two_agents)) as daemon, ThreadPoolExecutor(2) as pool:
+        seats = [seat_of(name) for name in ("agent1", "agent2")]
+        for begun in [pool.submit(seat.reset, 1) for seat in seats]:
+            begun.result(WITHIN)
+        waits = pool.submit(seats[0].step, values(0.5))
+        until(lambda: daemon.conductor.lockstep.missing == 1)
+        os.kill(pid_of(daemon), signal.SIGKILL)
+        reason = waits.result(WITHIN).reason
+        assert reason == "the launched simulator is gone: it was ended by SIGKILL"
+        assert seats[1].step(values(0.5)).reason == reason
+        for begun in [pool.submit(seat.reset, 2) for seat in seats]:
+            assert not begun.result(WITHIN).truncated
+        for seat in seats:
+            seat.close()
 
 
 def test_one_that_ends_at_once_again_and_again_is_given_up_with_what_it_said(impatient: None) -> None:
