@@ -145,7 +145,10 @@ def _configuration(file: Path) -> tuple[Check, list[Settings]]:
     except OspBridgeError as error:
         fix = error.hint or f"ospbridge config show --config {file}"
         return problem(subject, error.message, fix, error.lines), []
-    told = [f"simulator {each.title}" for each in settings]
+    told = [
+        f"simulator {each.title}" if each.launch is None else f"launched simulator {each.launch.name}"
+        for each in settings
+    ]
     told += [f"RLlink server {each.upstream.address}" for each in feedings]
     return well(subject, f"{file}: {', '.join(told)}"), settings
 

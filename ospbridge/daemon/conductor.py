@@ -117,6 +117,8 @@ class Conductor:
     @property
     def connection(self) -> str:
         """``joined``, or what keeps it from that."""
+        if self.launcher is not None and self.launcher.starting:
+            return f"launching {self.launcher.name}"
         return self._keeper.connection
 
     @property

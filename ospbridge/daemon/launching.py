@@ -51,7 +51,9 @@ class SimulatorLauncher:
         self._core: cores.Core | None = None
         """Its own for as long as the daemon runs."""
         if spec.pin == "auto":
-            self._core = next(iter(cores.take(1, of=of)), None)
+            # The environments run in other processes, which need a core as the daemon does: on two cores, steps through
+            # the hub are slower beside a simulator that has one of them to itself.
+            self._core = next(iter(cores.take(1, of=of + 1)), None)
             spec = replace(spec, pin=None if self._core is None else self._core.number)
         try:
             self._simulator = LaunchedSimulator(spec, port=settings.simulator.port)
@@ -59,6 +61,8 @@ class SimulatorLauncher:
             self._release()
             raise
         self._settings = replace(settings, simulator=self.address)
+        self.starting = False
+        """It was started, and does not listen yet."""
         self._starts = 0
         self._told: set[str] = set()
         self._joining: trio.CancelScope | None = None
@@ -111,14 +115,17 @@ class SimulatorLauncher:
         check_free(simulator.address, self.name)
         self._starts += 1
         self._end_told = False
-        await trio.to_thread.run_sync(simulator.start)
+        self.starting = True
         try:
+            await trio.to_thread.run_sync(simulator.start)
             # Whoever cancels this stops the simulator, which ends the thread too.
             await trio.to_thread.run_sync(simulator.wait_ready, abandon_on_cancel=True)
         except SimulatorNotStarted:
             self._end_told = True  # the error tells it
             await self.stop()
             raise
+        finally:
+            self.starting = False
         self._tell_start()
 
     def _tell_start(self) -> None:

@@ -22,10 +22,12 @@ import pytest
 import ospbridge
 from ospbridge.cli.status import launched_told
 from ospbridge.daemon import launching
+from ospbridge.daemon.launching import SimulatorLauncher
+from ospbridge.daemon.settings import Settings
 from ospbridge.errors import SessionLost, SimulatorNotStarted, UsageError
 from ospbridge.hub.status import LaunchStatus
 from ospbridge.interface import Endpoint
-from ospbridge.launch import logs, simulator
+from ospbridge.launch import cores, logs, simulator
 from ospbridge.launch.command import launch_spec
 from ospbridge.session.budget import CAPACITY
 from tests.daemon.running import WITHIN, Daemon, LocalDaemon, free_port, run_here, seat_of, until, values
@@ -184,6 +186,16 @@ def test_one_that_does_not_come_up_at_first_ends_the_daemon_with_what_it_said() 
     assert "it ended with exit code 3; it said last: no scene" in str(daemon.error)
 
 
+def test_a_slow_start_is_told_by_the_status() -> None:
+    slow = "import time; time.sleep(99)"
+    with LocalDaemon(ANYWHERE, ready=False, launch=program(slow)) as daemon:
+        until(lambda: launched(daemon).pid is not None)
+        assert daemon.status().connection == f"launching {Path(sys.executable).name}"
+        pid = pid_of(daemon)
+        assert daemon.end() == 0
+        assert gone(pid)
+
+
 def test_a_port_that_another_process_has_is_told_with_its_name() -> None:
     with socket.socket(type=socket.SOCK_DGRAM) as other:
         other.bind(("127.0.0.1", 0))
@@ -220,16 +232,35 @@ def test_its_log_is_rotated_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> No
         assert "x" * 2000 in log.with_name(f"{log.name}.1").read_text()
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a core of its own needs a second one")
-def test_it_runs_under_batch_on_a_core_that_the_daemon_leaves_alone(tmp_path: Path) -> None:
-    with Daemon(None, "--launch", "scenario", "--scenario", "cartpole", directory=tmp_path) as daemon:
+def test_it_runs_under_batch_on_the_core_that_is_named(tmp_path: Path) -> None:
+    core = min(os.sched_getaffinity(0))
+    file = tmp_path / "osp.toml"
+    launch = f'command = "scenario"\npin = {core}\n'
+    file.write_text(f'[[simulator]]\nscenario = "cartpole"\n[simulator.launch]\n{launch}')
+    with Daemon(None, "--config", str(file), directory=tmp_path) as daemon:
         found = launched(daemon)
         assert found.pid is not None
-        assert found.core is not None
-        assert found.batch
+        assert (found.batch, found.core) == (True, core)
         assert os.sched_getscheduler(found.pid) == os.SCHED_BATCH
-        assert os.sched_getaffinity(found.pid) == {found.core}
-        assert found.core not in os.sched_getaffinity(daemon.process.pid)
+        assert os.sched_getaffinity(found.pid) == {core}
+
+
+@pytest.mark.parametrize(
+    "usable, simulators, own",
+    [({0, 1}, 1, None), ({0, 1, 2}, 1, 2), ({0, 1, 2}, 2, None), ({0, 1, 2, 3}, 2, 3)],
+)
+def test_it_has_a_core_of_its_own_where_daemon_and_environments_keep_one_each(
+    usable: set[int], simulators: int, own: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[set[int]] = []
+    monkeypatch.setattr(cores, "_affinity", lambda: left[-1] if left else usable)
+    monkeypatch.setattr(cores, "_set_affinity", left.append)
+    spec = launch_spec("true {port}")
+    launcher = SimulatorLauncher(Settings(hub=Path("hub"), simulator=ANYWHERE, launch=spec), of=simulators)
+    assert launcher.status.core == own
+    assert left == ([] if own is None else [usable - {own}])
+    launcher.close()
+    assert left[-1:] == ([] if own is None else [usable])
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

@@ -569,7 +569,8 @@ def test_the_service_launches_a_simulator_that_survives_being_killed_and_outlive
     service: Service,
 ) -> None:
     container = service.container
-    text = '[[simulator]]\nscenario = "cartpole"\nlaunch = "scenario"\n'
+    launch = '[simulator.launch]\ncommand = "scenario"\npin = 0\n'
+    text = f'[[simulator]]\nscenario = "cartpole"\n{launch}'
     container.write("/etc/ospbridge/ospbridge.toml", text)
     # Without the drop-in it runs as anything does, and that is told.
     service.start()
@@ -583,7 +584,8 @@ def test_the_service_launches_a_simulator_that_survives_being_killed_and_outlive
     daemon = service.start()
     first = launched(service)
     assert first["batch"]
-    assert first["core"] is not None
+    assert first["core"] == 0
+    assert container.run("taskset", "-p", str(first["pid"])).stdout.endswith("mask: 1\n")
     assert "SCHED_BATCH" in container.run("chrt", "-p", str(first["pid"])).stdout
     assert first["log"].startswith("/var/lib/ospbridge/launch/")
     assert container.run("cat", first["log"]).stdout
