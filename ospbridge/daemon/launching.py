@@ -51,8 +51,7 @@ class SimulatorLauncher:
         self._core: cores.Core | None = None
         """Its own for as long as the daemon runs."""
         if spec.pin == "auto":
-            # The environments run in other processes, which need a core as the daemon does: on two cores, steps through
-            # the hub are slower beside a simulator that has one of them to itself.
+            # The environments run in other processes, which need a core as the daemon does.
             self._core = next(iter(cores.take(1, of=of + 1)), None)
             spec = replace(spec, pin=None if self._core is None else self._core.number)
         try:
