@@ -78,7 +78,12 @@ def connect(
     while True:
         try:
             return BlockingSession.connect(
-                terms.address, profile=terms.profile, limits=terms.limits, spin=terms.spin, trace=trace
+                terms.address,
+                profile=terms.profile,
+                limits=terms.limits,
+                spin=terms.spin,
+                trace=trace,
+                ended=None if launched is None else lambda: not launched.alive,
             )
         except SimulatorNotFound as error:
             if launched is not None and launched.has_ended():

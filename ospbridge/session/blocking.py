@@ -38,7 +38,7 @@ from ospbridge.session.settling import GOODBYES, RESTARTS
 from ospbridge.transport.addresses import parse_endpoint, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from numpy.typing import ArrayLike
 
@@ -108,6 +108,7 @@ class BlockingSession(Driven[Link]):
         leases: str | os.PathLike[str] | None = None,
         reclaim_stale: bool = True,
         rejoin_locked: bool = False,
+        ended: Callable[[], bool] | None = None,
     ) -> Self:
         """Join the simulator at ``HOST:PORT``.
 
@@ -115,6 +116,7 @@ class BlockingSession(Driven[Link]):
         ``spin=False`` sleeps while it waits: steps are slower, and the processor is idle. ``trace``: told of every
         datagram. ``leases``: the directory of what tells who died, unless it is the usual one. ``reclaim_stale`` first
         frees agents of our own sessions that died; ``rejoin_locked`` only where nobody can join before that is done.
+        ``ended``: whether nobody will answer any more, of a simulator whose process is known.
 
         Raises SimulatorNotFound, SimulatorSilent, VersionRefused; ConfigurationError for a wrong address or profile,
         UsageError for what is no ``Limits`` or no ``TraceWriter``.
@@ -139,7 +141,7 @@ class BlockingSession(Driven[Link]):
                 leases=leases,
             ) as arrival,
         ):
-            find_handler(arrival, freed)
+            find_handler(arrival, freed, ended)
             conversation = arrival.conversation()
         session = cls(arrival.sock, conversation, spin=spin, trace=trace)
         try:

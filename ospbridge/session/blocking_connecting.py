@@ -7,20 +7,23 @@ from contextlib import ExitStack
 from itertools import chain, islice
 from math import ceil
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from ospbridge.errors import OspBridgeError
+from ospbridge.errors import OspBridgeError, SimulatorNotFound
 from ospbridge.session.link import Link
 from ospbridge.session.reclaim import AT_ONCE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from ospbridge.session.arriving import Arrival
     from ospbridge.session.reclaim import Successor
     from ospbridge.session.seeing_off import SeeingOff
 
 __all__ = ["find_handler", "reclaim", "see_off"]
+
+ENDED_WITHIN: Final = 0.2
+"""Seconds within which it is noticed that the simulator has ended whose answer is awaited."""
 
 
 def reclaim(places: Iterator[Successor]) -> list[str]:
@@ -125,8 +128,8 @@ def see_off(others: SeeingOff | None, give_up: float) -> None:
         poll.poll(max(0, ceil((others.machine.deadline - now) * 1000)))
 
 
-def find_handler(arrival: Arrival, freed: list[str]) -> None:
-    """Have INIT answered. Raises what ``ConnectMachine`` does.
+def find_handler(arrival: Arrival, freed: list[str], ended: Callable[[], bool] | None = None) -> None:
+    """Have INIT answered. Raises what ``ConnectMachine`` does, and SimulatorNotFound where the simulator has ``ended``.
 
     ``freed`` gets the agents of the dead that were freed meanwhile.
     """
@@ -138,4 +141,9 @@ def find_handler(arrival: Arrival, freed: list[str]) -> None:
         if machine.paused_until is not None:
             freed += reclaim(arrival.successors())
             machine.paused_until = None
-        poll.poll(max(0, ceil((machine.deadline - monotonic()) * 1000)))
+        wait = machine.deadline - monotonic()
+        if ended is not None:
+            wait = min(wait, ENDED_WITHIN)
+            if ended():
+                raise SimulatorNotFound(f"the simulator at {machine.server} ended before it answered")
+        poll.poll(max(0, ceil(wait * 1000)))

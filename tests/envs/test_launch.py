@@ -270,6 +270,16 @@ def test_who_listens_and_is_no_osp_server_is_told_with_what_it_said_last() -> No
         gymnasium.make(CARTPOLE, launch=table, connect_timeout=0.5)
 
 
+def test_who_listens_and_then_ends_is_not_waited_for() -> None:
+    code = "import socket, sys; s = socket.socket(type=socket.SOCK_DGRAM); s.bind(('127.0.0.1', int(sys.argv[1]))); "
+    # Before the INIT it is looked whether anybody listens.
+    code += "[0 for _ in iter(lambda: s.recv(100)[:1], b'\\x05')]; print('bye', flush=True)"
+    with pytest.raises(
+        SimulatorNotStarted, match=r"ended before it answered, it ended with exit code 0.*bye"
+    ):
+        gymnasium.make(CARTPOLE, launch=[sys.executable, "-c", code, "{port}"], connect_timeout=1e4)
+
+
 def test_a_spawned_child_knows_how_to_start(tmp_path: Path) -> None:
     # A relative scenario means the directory in which the environment is made.
     context = multiprocessing.get_context("spawn")

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 KINDS = ("env", "vector", "worker", "daemon")
+NO_END_OF_DAEMONS = (signal.SIGHUP, signal.SIGUSR1)
+"""They reload their configuration, or know no such signal."""
 ROOT = Path(__file__).parents[2]
 STEP_LIMIT = 20.0
 """Seconds that an owner of ``owners`` waits for a step."""
@@ -232,7 +234,7 @@ def main() -> int:
     locked = 0
     for kind in KINDS:
         for how, times in ways.items():
-            if kind == "daemon" and how is signal.SIGUSR1:
+            if kind == "daemon" and how in NO_END_OF_DAEMONS:
                 continue
             took = [end_one(kind, how, seed=options.seed + number / 1e6) for number in range(times)]
             free = sorted(seconds for seconds in took if seconds is not None)
