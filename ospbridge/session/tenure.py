@@ -98,7 +98,7 @@ class Tenure:
 
         Where a successor is to say goodbye, which needs the port, the guardian has let go of that on return.
         """
-        self._guarded.drop(wait=not self._over)
+        self._guarded.drop(wait=self._file.held)
 
     def look_after(self, agents: Mapping[str, int]) -> None:
         """As ``renew``, where somebody has removed the file, as with a whole runtime directory."""

@@ -91,7 +91,7 @@ def test_a_simulator_that_dies_while_nobody_plays_is_noticed() -> None:
         daemon = LocalDaemon(simulator.address)
         daemon.__enter__()
     with closing(daemon):
-        until(lambda: not daemon.conductor.ready)
+        until(lambda: not daemon.conductor.ready and daemon.lines("the session is given up"))
         assert len(daemon.lines("the session is given up")) == 1
 
 

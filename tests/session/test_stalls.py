@@ -11,8 +11,9 @@ import pytest
 
 import ospbridge
 from ospbridge.osp.client.notices import told_by
+from ospbridge.osp.client.stalls import STALLED
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
-from ospbridge.session import conversation
+from ospbridge.session import conversation, link, trio_link
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 
@@ -44,6 +45,13 @@ class StallingWorld(SyntheticWorld):
 
 def stalling(profile: Profile = NERD) -> AbstractContextManager[UdpSimulator]:
     return UdpSimulator(StallingWorld(), port=0, profile=profile)
+
+
+@pytest.fixture(autouse=True)
+def _however_busy_the_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Steps that take long for another reason than a stall say that there is no time to lose on stalls.
+    for module in (link, trio_link):
+        monkeypatch.setattr(module, "LATE", STALLED)
 
 
 @pytest.fixture
