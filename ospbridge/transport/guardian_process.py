@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -227,6 +228,10 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     handed = [int(given) for given in sys.argv[1:]]
     _hold_nothing_else(handed)
+    # Each session takes two descriptors, and its owner may have raised its own limit.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     guardian = Guardian(socket.socket(fileno=handed[0]), handed[1] if len(handed) > 1 else None)
     guardian.watch()
     guardian.bury()
