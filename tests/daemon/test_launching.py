@@ -50,7 +50,7 @@ print("the scene is loaded", flush=True)
 UdpSimulator(SyntheticWorld(2, 3, think={THINK}), port=int(sys.argv[1])).run()
 """
 LISTENS = (
-    "import signal, socket, sys, time; s = socket.socket(type=socket.SOCK_DGRAM); "
+    "import os, signal, socket, sys, time; s = socket.socket(type=socket.SOCK_DGRAM); "
     "s.bind(('127.0.0.1', int(sys.argv[1]))); "
 )
 
@@ -169,7 +169,7 @@ def test_who_waits_for_others_when_it_ends_is_told_at_once() -> None:
 
 
 def test_one_that_ends_at_once_again_and_again_is_given_up_with_what_it_said(impatient: None) -> None:
-    code = LISTENS + "print('no scene', flush=True); time.sleep(0.1); sys.exit(3)"
+    code = LISTENS + "print('no scene', flush=True); time.sleep(0.1); os._exit(3)"
     with LocalDaemon(ANYWHERE, ready=False, launch=program(code)) as daemon:
         assert daemon.wait() == SessionLost.exit_code
     assert isinstance(daemon.error, SessionLost)
