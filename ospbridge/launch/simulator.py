@@ -24,6 +24,7 @@ from ospbridge.interface import Endpoint
 from ospbridge.launch import cores
 from ospbridge.launch.logs import SimulatorLog
 from ospbridge.transport import guardian
+from ospbridge.transport.cores import OWN_CORE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -91,7 +92,9 @@ class LaunchedSimulator:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     cwd=self.spec.cwd,
-                    env={**os.environ, **self.spec.env},
+                    env=os.environ
+                    | ({OWN_CORE: "1"} if self._core is not None else {})
+                    | dict(self.spec.env),
                     pass_fds=(go_read, report_write),
                     start_new_session=True,
                 )

@@ -22,6 +22,7 @@ from ospbridge.interface import DEFAULT_PORT, Endpoint
 from ospbridge.osp.server.machine import PROBING, CloseHandler, OpenHandler, Send
 from ospbridge.simulator.faults import FaultPlan, FaultyLine
 from ospbridge.simulator.listening import bound, enlarge
+from ospbridge.transport.cores import OWN_CORE
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -131,7 +132,7 @@ class UdpServer:
         background = threading.current_thread() is not threading.main_thread()
         spin = self._spin_asked
         if spin is None:
-            spin = not background and len(os.sched_getaffinity(0)) > 1
+            spin = not background and (len(os.sched_getaffinity(0)) > 1 or OWN_CORE in os.environ)
         self._longest_spin = SPIN if spin else 0.0
         # A signal that comes just before the loop sleeps, or in another thread, interrupts no wait: Python's handler
         # would run when the next datagram comes. With a descriptor to write to, the interpreter wakes the loop itself.

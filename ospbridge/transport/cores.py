@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from typing import Final
 
-__all__ = ["LENT", "cores"]
+__all__ = ["LENT", "OWN_CORE", "cores"]
 
+OWN_CORE: Final = "OSPB_OWN_CORE"
+"""The variable that says to a launched simulator that the one core it may use is its own: ours then polls there."""
 LENT: Final[set[int]] = set()
 """Cores of launched simulators, which this process keeps off."""
 

@@ -79,8 +79,9 @@ def test_it_has_a_core_of_its_own_that_its_owner_leaves_alone_until_it_ends(
     started: Callable[..., LaunchedSimulator],
 ) -> None:
     before = os.sched_getaffinity(0)
-    one = started(program(LISTENS + WAITS))
+    one = started(program(LISTENS + "print(os.environ.get('OSPB_OWN_CORE'), flush=True); " + WAITS))
     assert one.pid is not None
+    assert said(one, 2)[-1] == "1"
     (core,) = os.sched_getaffinity(one.pid)
     assert os.sched_getaffinity(0) == before - {core}
     one.stop()
