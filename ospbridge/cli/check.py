@@ -61,7 +61,7 @@ def check(
     own, with its line and key path; the exit code is then 78. A class that the scenario names is imported. If events
     cannot be tried safely at the simulator, the result says so in place of "no mistakes".
     """
-    from ospbridge.envs.checking import Findings, held_against, importable
+    from ospbridge.envs.checking import Findings, held_against, importable, misused_vectors
     from ospbridge.errors import ScenarioInvalid
     from ospbridge.task.loading import find, load
 
@@ -72,7 +72,7 @@ def check(
     scenario: Scenario | None = None
     try:
         scenario = load(file)
-        findings.mistakes += importable(scenario)
+        findings.mistakes += importable(scenario) + misused_vectors(scenario)
     except ScenarioInvalid as error:
         findings.mistakes += error.mistakes or [error.message]
     if simulator is not None and scenario is not None and not findings.mistakes:

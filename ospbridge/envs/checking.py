@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ospbridge.session.blocking import BlockingSession
     from ospbridge.task.scenario import AgentScenario, Scenario, Source
 
-__all__ = ["Findings", "held_against", "importable"]
+__all__ = ["Findings", "held_against", "importable", "misused_vectors"]
 
 WHOLE: Final = ("Int", "Integer")
 """Types of variables that take whole numbers only, as servers of both profiles call them."""
@@ -43,6 +43,16 @@ class Findings:
     mistakes: list[str] = field(default_factory=list)
     agents: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
+
+
+def misused_vectors(scenario: Scenario) -> list[str]:
+    """Vectors of real robots that expressions use as numbers; no simulator is needed to know these."""
+    mistakes = Mistakes()
+    if undecided(scenario.agent):
+        from ospbridge.simulator.robots import known_vectors
+
+        note_misused(scenario, known_vectors(), mistakes)
+    return mistakes.found
 
 
 def importable(scenario: Scenario) -> list[str]:

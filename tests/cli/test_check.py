@@ -155,6 +155,17 @@ def test_with_a_simulator_a_whole_vector_is_a_mistake_where_one_number_is_needed
     )
 
 
+def test_a_whole_vector_of_a_real_robot_is_a_mistake_without_a_simulator(tmp_path: Path) -> None:
+    names = '[[agent]]\n[agent.names]\np = "value:/Sim/ASeries/Middle/Head/Position"\n[agent.episode]\n'
+    file = written(tmp_path, f'{names}terminated = "p < 0.3"\n')
+    assert (
+        "Head/Position' is a vector, and episode.terminated takes one number"
+        in check(file, exit_code=78).stdout
+    )
+    file = written(tmp_path, names.replace('Position"', 'Position#1"') + 'terminated = "p < 0.3"\n')
+    assert "no mistakes" in check(file).stdout
+
+
 @pytest.mark.loopback
 def test_with_a_simulator_the_agents_that_match_are_named(serve: Callable[[World], Served]) -> None:
     result = serve(ArenaWorld(1)).run("check", "arena_avoid")
