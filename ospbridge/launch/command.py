@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -88,11 +88,6 @@ def launch_spec(
         pin=_pin(pin),
         batch=_flag(batch),
     )
-
-
-def with_scheduling(spec: LaunchSpec, *, pin: object, batch: object) -> LaunchSpec:
-    """The same under other rules. Raises UsageError as ``launch_spec`` does."""
-    return replace(spec, pin=_pin(pin), batch=_flag(batch))
 
 
 def _command(given: object, scenario: str | None) -> tuple[str, ...]:

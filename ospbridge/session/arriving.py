@@ -89,7 +89,8 @@ class Arrival(Unconnected[ConnectMachine]):
     def _turn_back(self) -> None:
         self.machine.turn_back()
         self._say()
-        self._guarded.drop()
+        # A successor that says goodbye needs the port.
+        self._guarded.drop(wait=self._lease.held)
         self.sock.close()
         self._lease.abandon()
 

@@ -166,11 +166,7 @@ class LeaseFile:
 def stale_leases(server: Endpoint, directory: Path | None = None) -> Iterator[tuple[Lease, LeaseFile]]:
     """Leases of dead sessions with ``server``, each locked for the caller, who removes or abandons it."""
     directory = directory or runtime_directory() / "leases"
-    try:
-        paths = sorted(directory.glob(f"*{SUFFIX}")) if _believed(directory) else []
-    except OSError:
-        return
-    for path in paths:
+    for path in _paths(directory):
         try:
             descriptor = _locked(path)
         except OSError:
@@ -221,12 +217,7 @@ def held_by_others(server: Endpoint, own: Path | None, directory: Path | None = 
 
 def _held(server: Endpoint, directory: Path | None) -> Iterator[tuple[Path, Lease]]:
     """Leases with ``server`` that somebody has locked."""
-    directory = directory or runtime_directory() / "leases"
-    try:
-        paths = sorted(directory.glob(f"*{SUFFIX}")) if _believed(directory) else []
-    except OSError:
-        return
-    for path in paths:
+    for path in _paths(directory or runtime_directory() / "leases"):
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
@@ -262,6 +253,14 @@ def _gone(pid: int) -> bool:
         return True
     except (OSError, IndexError):
         return False
+
+
+def _paths(directory: Path) -> list[Path]:
+    """The leases in a directory; none where it cannot be read, or is not to be believed."""
+    try:
+        return sorted(directory.glob(f"*{SUFFIX}")) if _believed(directory) else []
+    except OSError:
+        return []
 
 
 def _believed(directory: Path) -> bool:

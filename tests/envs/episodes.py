@@ -26,7 +26,8 @@ def assert_equal_episodes(
         while not ended:
             if isinstance(local.action_space, gymnasium.spaces.Discrete):
                 choice = int(actions.integers(local.action_space.n))
-                sent = np.array([choice], np.float32)
+                discrete = isinstance(env.action_space, gymnasium.spaces.Discrete)
+                sent = choice if discrete else np.array([choice], np.float32)
             else:
                 sent = choice = local.action_space.sample()
             observation, reward, terminated, truncated, _ = env.step(sent)

@@ -24,6 +24,7 @@ from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.task.loading import load
 from ospbridge.task.shipped import shipped
 from tests.envs.daemons import hosted
+from tests.envs.episodes import assert_equal_episodes
 from tests.envs.kinds import only, single, vector
 
 assert ospbridge.__version__
@@ -52,20 +53,8 @@ def test_every_shipped_scenario_has_an_id_and_every_id_a_scenario() -> None:
 def test_cartpole_equals_the_local_environment(profile: Profile) -> None:
     with playing("cartpole", profile) as simulator:
         env = gymnasium.make("ospbridge/CartPole-v0", simulator=str(simulator.address))
-        local = gymnasium.make("CartPole-v1")
-        local.action_space.seed(1)
-        for seed in range(1, 6):
-            np.testing.assert_array_equal(env.reset(seed=seed)[0], local.reset(seed=seed)[0])
-            ended = False
-            while not ended:
-                action = local.action_space.sample()
-                seen, *told, _ = env.step(int(action))
-                wanted, *expected, _ = local.step(action)
-                np.testing.assert_array_equal(seen, wanted)
-                assert told == expected
-                ended = bool(told[1])
+        assert_equal_episodes(env, "CartPole-v1", episodes=5, seed=1)
         env.close()
-        local.close()
 
 
 def test_the_pendulums_expression_is_the_cost_that_gymnasium_computes() -> None:
