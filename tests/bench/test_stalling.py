@@ -109,7 +109,12 @@ def test_the_command_reports_each_way_with_its_stalls() -> None:
 def rows(default: float, **others: tuple[float, float]) -> tuple[Row, ...]:
     """Of the percents that stalled and the ratios of steps a second; as wanted unless given."""
     found = {TUNED: (0.0, 9.0), LAUNCHED: (0.0, 9.0), PINNED: (0.0, 9.0)} | others
-    plain = Row(DEFAULT, {"stalled_percent": default}, {DEFAULT: 1.0})
+    seconds = 150e-6 + 0.05 * default / 100
+    plain = Row(
+        DEFAULT,
+        {"stalled_percent": default, "p50_us": 150.0, "steps_per_second": 1 / seconds},
+        {DEFAULT: 1.0},
+    )
     return (
         plain,
         *(
@@ -130,4 +135,12 @@ def test_what_falls_short_is_told() -> None:
         f"{TUNED}: 0.31 % stalled, wanted are 0.3 % at most",
         f"{PINNED}: 0.20 % stalled, wanted are 0.1 % at most",
         f"{PINNED}: 4.9 times the steps a second, wanted are 5 times at least",
+    )
+
+
+def test_no_more_is_wanted_than_most_of_what_the_stalls_cost() -> None:
+    # 1.2 % of 50 ms beside 150 us: five times as many steps a second without any stall.
+    assert shortcomings(rows(1.2, **{LAUNCHED: (0.0, 3.6), PINNED: (0.0, 3.6)})) == ()
+    assert shortcomings(rows(1.2, **{LAUNCHED: (0.0, 3.4)})) == (
+        f"{LAUNCHED}: 3.4 times the steps a second, wanted are 3.5 times at least",
     )
