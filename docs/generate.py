@@ -1,4 +1,4 @@
-"""Write the pages of the reference that follow from the code: `python -m docs.generate` from the project's root.
+"""Write the pages and tables that follow from the code: `python -m docs.generate` from the project's root.
 
 With ``--check`` it writes nothing, and names the pages that are not as they would be written.
 """
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from docs.generation import commands, events, exits, library
+from docs.generation import commands, decisions, events, exits, library
 from ospbridge.__main__ import COLUMNS, HELP
 from ospbridge.cli import main as program
 
@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
 WIDTH: Final = COLUMNS - 2
 """What click leaves of a terminal."""
-REFERENCE: Final = Path(__file__).parent / "reference"
+DOCS: Final = Path(__file__).parent
 
 PAGES: Final[dict[str, Callable[[str], str]]] = {
-    "cli.md": commands.page,
-    "exit-codes.md": exits.page,
-    "log-events.md": events.page,
-    "python.md": library.page,
+    "reference/cli.md": commands.page,
+    "reference/exit-codes.md": exits.page,
+    "reference/log-events.md": events.page,
+    "reference/python.md": library.page,
+    "explanation/exactly-once.md": decisions.page,
 }
 """What makes a page of the one that there is; some keep what people wrote in it."""
 
@@ -39,7 +40,7 @@ def stale() -> dict[Path, str]:
     """The pages that are not as the code has it, and what they should be."""
     found = {}
     for name, make in PAGES.items():
-        path = REFERENCE / name
+        path = DOCS / name
         there = path.read_text("utf-8") if path.exists() else ""
         wanted = make(there)
         if wanted != there:

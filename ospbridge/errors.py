@@ -7,7 +7,9 @@ what the command line exits with (sysexits.h): 2 usage, 69 nothing there to talk
 from __future__ import annotations
 
 import copyreg
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
+
+from ospbridge.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,8 +53,14 @@ __all__ = [
 ]
 
 
+LONGEST_MESSAGE: Final = 2_700
+"""Bytes of an error's message, whatever names of a peer are in it."""
+LONGEST_HINT: Final = 1_000
+"""Bytes of its hint; both together are less than 4 kB."""
+
+
 class OspBridgeError(Exception):
-    """Base of all. Never raised itself."""
+    """Base of all. Never raised itself. Message and hint are for people: on one line each, ``printable`` and short."""
 
     exit_code: int = 1
     """What a command ends with."""
@@ -61,10 +69,10 @@ class OspBridgeError(Exception):
     def __init__(self, message: str, *, hint: str = "") -> None:
         if type(self) in (OspBridgeError, ProtocolError, FileInvalid):
             raise TypeError(f"{type(self).__name__} is a base class; raise one of its subclasses")
-        super().__init__(message)
-        self.message: str = message
+        self.message: str = _told(message)
         """What was expected, what came, and from whom."""
-        self.hint: str = hint or self.default_hint
+        super().__init__(self.message)
+        self.hint: str = _told(hint or self.default_hint, LONGEST_HINT)
         """What to do next."""
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -73,7 +81,7 @@ class OspBridgeError(Exception):
 
     def add(self, what: str) -> None:
         """Tell more of it."""
-        self.message += what
+        self.message = _told(self.message + what)
         self.args = (self.message,)
 
     def after(self, waited: float) -> Self:
@@ -88,11 +96,15 @@ class OspBridgeError(Exception):
         return (self.message,)
 
     def __str__(self) -> str:
-        """As a traceback shows it: names in it are a simulator's, and must not steer a terminal."""
+        """As a traceback shows it."""
         told = "\n  ".join(self.lines)
         if self.hint:
             told = f"{told}\n({self.hint})" if len(self.lines) > 1 else f"{told} ({self.hint})"
-        return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in told)
+        return told
+
+
+def _told(text: str, most: int = LONGEST_MESSAGE) -> str:
+    return printable(text.replace("\n", " "), most)
 
 
 class ProtocolError(OspBridgeError):
@@ -145,7 +157,7 @@ class FileInvalid(ConfigurationError):
     ) -> None:
         super().__init__(f"{message}: {'; '.join(rows)}" if rows else message, hint=hint)
         self.mistakes = tuple(mistakes)
-        self._head, self._rows = message, tuple(rows)
+        self._head, self._rows = _told(message), tuple(map(_told, rows))
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -267,7 +279,7 @@ class ValueRejected(OspBridgeError):
 
 
 class BarrierStuck(OspBridgeError):
-    """A step or reset waits for clients that do not vote, or for agents of a lost session of ours.
+    """A step or reset waits for clients that do not ask for it too, or for agents of a lost session of ours.
 
     ``what`` did not come about, ``who``: for whom it waits; ``agents``: the names of theirs, where they are known.
     """
@@ -280,7 +292,7 @@ class BarrierStuck(OspBridgeError):
 
     def __init__(self, what: str, *, hint: str = "", who: str = "", agents: Sequence[str] = ()) -> None:
         super().__init__(f"{what} ({who})" if who else what, hint=hint)
-        self.what = what
+        self.what = _told(what)
         self.agents = tuple(agents)
 
 

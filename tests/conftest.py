@@ -177,9 +177,9 @@ def profile(request: pytest.FixtureRequest) -> Profile:
 def nothing_lost() -> Iterator[None]:
     """Agents that one test lost do not explain why another one's are taken: its simulator may get the same port."""
     yield
-    lost_agents = sys.modules.get("ospbridge.session.lost_agents")
-    if lost_agents is not None:
-        lost_agents._losses.clear()
+    lease = sys.modules.get("ospbridge.session.lease")
+    if lease is not None:
+        lease._losses.clear()
 
 
 @pytest.fixture(autouse=True)

@@ -53,7 +53,7 @@ _SESSION: Final = (
         "step",
         "step_one",
     ),
-    *("audit", "values", "get", "set", "watch", "register_event", "deregister_event", "take_notices"),
+    *("audit", "values", "get", "set", "watch", "register_event", "deregister_event", "pop_notices"),
     *("restart_communication", "server", "profile", "controlled", "closed", "freed"),
 )
 
@@ -88,9 +88,9 @@ SECTIONS: Final = (
             Listed("ospbridge.interface", "StepOutcome"),
             Listed("ospbridge.interface", "ValueEntry"),
             Listed("ospbridge.interface", "ValueReading"),
-            Listed("ospbridge.osp.client.notices", "Notice"),
-            Listed("ospbridge.osp.client.notices", "Anomaly"),
-            Listed("ospbridge.osp.client.notices", "WorldReset"),
+            Listed("ospbridge.osp.notices", "Notice"),
+            Listed("ospbridge.osp.notices", "Anomaly"),
+            Listed("ospbridge.osp.notices", "WorldReset"),
         ),
     ),
     Section(
@@ -107,8 +107,8 @@ SECTIONS: Final = (
                 ("connect", "attach", "observe", "status", "close"),
             ),
             Listed(
-                "ospbridge.session.hub_seat",
-                "HubSeat",
+                "ospbridge.session.agent_handle",
+                "AgentHandle",
                 ("reset", "step", "close", "interface", "observation_space", "action_space"),
             ),
             Listed("ospbridge.interface", "Feedback"),
@@ -196,10 +196,10 @@ SECTIONS: Final = (
                 ("agents", "reset", "step", "variables", "events", "take_events", "time_step"),
             ),
             Listed("ospbridge.osp.world", "WorldAgent", ("inputs", "outputs", "infos"), called=True),
-            Listed("ospbridge.osp.server.repository", "double_variable"),
-            Listed("ospbridge.osp.server.repository", "int_variable"),
-            Listed("ospbridge.osp.server.repository", "bool_variable"),
-            Listed("ospbridge.osp.server.repository", "text_variable"),
+            Listed("ospbridge.osp.repository", "double_variable"),
+            Listed("ospbridge.osp.repository", "int_variable"),
+            Listed("ospbridge.osp.repository", "bool_variable"),
+            Listed("ospbridge.osp.repository", "text_variable"),
             Listed("ospbridge.simulator.faults", "FaultPlan", called=True),
             Listed(
                 "ospbridge.osp.profile",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Mapping
 
-    from ospbridge.osp.server.repository import Clock
+    from ospbridge.osp.repository import Clock
 
 __all__ = ["LARGEST", "Answer", "Line", "Loop", "spins_for"]
 

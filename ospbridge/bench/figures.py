@@ -89,20 +89,40 @@ def values_of(measure: Callable[[], Run]) -> Callable[[], Values]:
     return lambda: measure().values()
 
 
-def timed(step: Callable[[], object], steps: int, warm_up: int, *, alone: bool = True) -> Run:
+def timed(
+    step: Callable[[], object], steps: int, warm_up: int, *, alone: bool = True, work: float = 0.0
+) -> Run:
     """Take many steps, of which the first ``warm_up`` do not count.
 
-    ``alone``: no other process takes part but the responder, and a daemon.
+    ``alone``: no other process takes part but the responder, and a daemon. ``work``: seconds of other work before each
+    step, as a learner has it, which do not count.
     """
     with apart() if alone else nullcontext():
         for _ in range(warm_up):
             step()
+        if work:
+            return _between_work(step, steps, work)
         watch = Stopwatch()
         stamp = watch.stamps.append
         for _ in range(steps):
             step()
             stamp(perf_counter_ns())
         return watch.run()
+
+
+def _between_work(step: Callable[[], object], steps: int, work: float) -> Run:
+    matrix = np.ones((64, 64), np.float32)
+    nanoseconds, processor = [], 0
+    for _ in range(steps):
+        until = perf_counter_ns() + work * 1e9
+        while perf_counter_ns() < until:
+            np.matmul(matrix, matrix)
+        processor -= process_time_ns()
+        began = perf_counter_ns()
+        step()
+        nanoseconds.append(perf_counter_ns() - began)
+        processor += process_time_ns()
+    return Run.of(np.array(nanoseconds) * 1e-9, processor * 1e-9)
 
 
 class Stopwatch:

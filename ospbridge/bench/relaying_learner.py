@@ -22,7 +22,7 @@ from ospbridge.errors import OspBridgeError
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.server import EpisodesArrived, ServerMachine, StateWanted
 from ospbridge.rllink.weights import ModuleWeights
-from ospbridge.transport.settling import settle
+from ospbridge.transport.admission import set_keepalive
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -70,7 +70,7 @@ class Learner:
         with self._listener:
             while self._wait(self._listener):
                 client, _ = self._listener.accept()
-                settle(client)
+                set_keepalive(client)
                 with client:
                     try:
                         self._serve(client)

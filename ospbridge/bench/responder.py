@@ -22,7 +22,7 @@ import numpy as np
 from ospbridge.bench.answering import LARGEST, Line, Loop, spins_for
 from ospbridge.bench.cores import stay_alone
 from ospbridge.osp.profile import PROFILES
-from ospbridge.osp.server.machine import CloseHandler, OpenHandler, Send, ServerMachine
+from ospbridge.osp.server import CloseHandler, OpenHandler, Send, ServerMachine
 from ospbridge.simulator.synthetic import SyntheticWorld
 
 if TYPE_CHECKING:

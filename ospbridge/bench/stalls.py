@@ -22,7 +22,7 @@ from ospbridge.bench.turns import first, runs_of, untold
 from ospbridge.launch import scheduling
 from ospbridge.launch.command import launch_spec
 from ospbridge.launch.simulator import launch
-from ospbridge.osp.client.stalls import STALLED
+from ospbridge.osp.notices import STALLED
 from ospbridge.osp.profile import NERD
 from ospbridge.transport.addresses import parse_endpoint
 

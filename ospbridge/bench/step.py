@@ -9,7 +9,7 @@ from ospbridge.bench.exercise import STEP
 from ospbridge.bench.figures import PANELS, QUANTITIES, values_of
 from ospbridge.bench.report import Against, Report, combine
 from ospbridge.bench.stage import Stage
-from ospbridge.bench.subjects import FLOORS, PLAIN, SUBJECTS
+from ospbridge.bench.subjects import FLOORS, PLAIN, RAW, SUBJECTS
 from ospbridge.bench.turns import first, runs_of, untold
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ WARM_UP: Final = 200
 
 def measured(only: Sequence[str]) -> list[str]:
     """Subjects in their order: all, or the floors, those named in ``only``, and what these add to."""
-    wanted = {*FLOORS, *only, *(PLAIN[name] for name in only if name in PLAIN)}
+    beside = [table[name] for name in only for table in (PLAIN, RAW) if name in table]
+    wanted = {*FLOORS, *only, *beside}
     return [name for name in SUBJECTS if not only or name in wanted]
 
 
@@ -66,7 +67,15 @@ def measure_steps(
         QUANTITIES,
         combine(
             found,
-            [Against(floor, "p50_us", dict.fromkeys(found[0], floor)) for floor in FLOORS],
+            [
+                *(
+                    Against(floor, "p50_us", {name: floor for name in found[0] if name not in RAW})
+                    for floor in FLOORS
+                ),
+                Against(
+                    "raw sockets", "p50_us", {name: raw for name, raw in RAW.items() if name in found[0]}
+                ),
+            ],
             over=PLAIN,
         ),
         panels=PANELS,

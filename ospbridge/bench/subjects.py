@@ -32,6 +32,7 @@ __all__ = [
     "IN_EPISODES",
     "NEVER_SPINNING",
     "PLAIN",
+    "RAW",
     "RELAYED",
     "SPINNING_FLOOR",
     "SUBJECTS",
@@ -50,13 +51,19 @@ CONDUCTOR: Final = "conductor, without a hub"
 HUB: Final = "hub environment"
 IN_EPISODES: Final = "hub environment, in episodes"
 RELAYED: Final = "hub environment, relayed"
+WORK: Final = {0.0005: ", 0.5 ms of work between", 0.002: ", 2 ms of work between"}
+"""What a learner does between steps, in seconds, is told behind a name; its time does not count."""
+RAW: Final = {
+    f"{name}{told}": f"raw sockets{told}" for told in WORK.values() for name in ("raw sockets", DIRECT)
+}
+"""Against which such ways are held."""
 PLAIN: Final = {WITH_SCENARIO: DIRECT, WRAPPED: DIRECT, RELAYED: IN_EPISODES}
 """What the subjects have in addition, another is without: their figures are also told as differences to its."""
 
 
-def _floor(stage: Stage, steps: int, warm_up: int, *, spin: bool) -> Run:
+def _floor(stage: Stage, steps: int, warm_up: int, *, spin: bool, work: float = 0.0) -> Run:
     with one_floor(stage.responder, stage.profile, stage.inputs, stage.outputs, spin=spin) as step:
-        return timed(step, steps, warm_up, alone=stage.apart)
+        return timed(step, steps, warm_up, alone=stage.apart, work=work)
 
 
 def _blocking_session(stage: Stage, steps: int, warm_up: int, *, spin: bool = True) -> Run:
@@ -83,11 +90,13 @@ def _trio_session(stage: Stage, steps: int, warm_up: int) -> Run:
     return run_in_trio(run)
 
 
-def _direct(stage: Stage, steps: int, warm_up: int, *, wrapped: bool = False, **options: Any) -> Run:
+def _direct(
+    stage: Stage, steps: int, warm_up: int, *, wrapped: bool = False, work: float = 0.0, **options: Any
+) -> Run:
     place = {"simulator": stage.responder, "profile": stage.profile.name}
     with _environment(wrapped=wrapped, **place, **options) as env:
         step, action = env.step, stage.action
-        return timed(lambda: step(action), steps, warm_up, alone=stage.apart)
+        return timed(lambda: step(action), steps, warm_up, alone=stage.apart, work=work)
 
 
 def _with_scenario(stage: Stage, steps: int, warm_up: int) -> Run:
@@ -155,5 +164,7 @@ SUBJECTS: Final[dict[str, Callable[[Stage, int, int], Run]]] = {
     HUB: _hub,
     IN_EPISODES: _in_episodes,
     RELAYED: partial(_in_episodes, relayed=True),
+    **{f"raw sockets{WORK[work]}": partial(_floor, spin=True, work=work) for work in WORK},
+    **{f"{DIRECT}{WORK[work]}": partial(_direct, work=work) for work in WORK},
 }
 """By name; floors first, and slower ways behind faster ones."""

@@ -12,7 +12,7 @@ from ospbridge.bench.figures import PANELS, QUANTITIES, Run, timed
 from ospbridge.bench.floors import many_floor
 from ospbridge.bench.report import Against, Panel, Quantity
 from ospbridge.bench.subjects import BLOCKING_FLOOR, ENVIRONMENT, FLOORS, SPINNING_FLOOR
-from ospbridge.counts import numbered
+from ospbridge.text import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,7 +55,7 @@ PANELS_OF_MANY: Final = (*PANELS, Panel("steps a second, of all together", ("env
 
 def counted(name: str, count: int, noun: str) -> str:
     """A row's name: "vector environment, 16 agents"."""
-    return f"{name}, {numbered(count, noun)}"
+    return f"{name}, {pluralize(count, noun)}"
 
 
 def in_each(row: RowName, counts: Sequence[int], names: Sequence[str], other: str) -> dict[str, str]:

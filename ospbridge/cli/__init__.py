@@ -220,9 +220,9 @@ def _exit_interrupted() -> NoReturn:
 
 
 def _one_line(text: str) -> str:
-    from ospbridge.observe.printable import printable  # only who fails needs it
+    from ospbridge.text import LINE, printable  # only who fails needs it
 
-    return printable(" ".join(text.split()))
+    return printable(" ".join(text.split()), LINE)
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:

@@ -8,7 +8,7 @@ import click
 
 from ospbridge.cli.options import json_option, simulator_options
 from ospbridge.cli.output import Column, note, print_json, print_table, ranges, short_float
-from ospbridge.counts import numbered
+from ospbridge.text import listed, pluralize, printable
 
 if TYPE_CHECKING:
     from ospbridge.cli.options import SimulatorAccess
@@ -67,15 +67,19 @@ def describe(agent: str, simulator: SimulatorAccess, as_json: bool) -> None:
 
 
 def the_agent(session: BlockingSession, pattern: str) -> str:
-    """The one agent of that name, or the one that fits. Raises AgentNotFound, UsageError for more than one."""
-    from ospbridge.errors import UsageError
+    """The one agent of that name, or the one that fits, whoever controls it.
 
-    if any(entry.name == pattern for entry in session.agents()):
-        return pattern
-    names = session.matching((pattern,), available=False)
+    Raises AgentNotFound, UsageError for more than one.
+    """
+    from ospbridge.errors import UsageError
+    from ospbridge.interface import chosen
+
+    there = dict.fromkeys(entry.name for entry in session.agents())
+    # Where none fits, the session says which there are.
+    names = tuple(chosen(there, (pattern,))) or session.matching((pattern,), available=False)
     if len(names) > 1:
         raise UsageError(
-            f"{pattern!r} fits {len(names)} agents of {session.server}: {', '.join(names)}",
+            f"{pattern!r} fits {len(names)} agents of {session.server}: {listed(names)}",
             hint="name one of them",
         )
     return names[0]
@@ -88,7 +92,7 @@ def _print_interface(interface: AgentInterface) -> None:
         for kind, values in kinds
         for index, value in enumerate(values)
     ]
-    counts = ", ".join(numbered(len(values), kind) for kind, values in kinds)
+    counts = ", ".join(pluralize(len(values), kind) for kind, values in kinds)
     columns = (
         Column("KIND"),
         Column("INDEX", right=True),
@@ -96,4 +100,4 @@ def _print_interface(interface: AgentInterface) -> None:
         Column("MIN", right=True),
         Column("MAX", right=True),
     )
-    print_table(columns, rows, title=f"{interface.name} ({interface.type}): {counts}")
+    print_table(columns, rows, title=f"{printable(interface.name)} ({printable(interface.type)}): {counts}")

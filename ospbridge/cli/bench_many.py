@@ -26,9 +26,10 @@ __all__ = ["agents", "fleet", "hub"]
 def agents(*, counts: tuple[int, ...], exercise: Exercise, runs: int, output: Output) -> None:
     """Measure a step of many agents of one simulator.
 
-    All agents are one client's. With the profile document all their votes are under way at once; with nerd each waits
-    for the acknowledgement of the one before. For each number of agents the two floors are bare sockets with the same
-    datagrams. "x one agent's" compares what a step costs each of them (EACH) with the environment of a single agent.
+    All agents are one client's. With the profile document all their requests are under way at once; with nerd each
+    waits for the acknowledgement of the one before. For each number of agents the two floors are bare sockets with the
+    same datagrams. "x one agent's" compares what a step costs each of them (EACH) with the environment of a single
+    agent.
     """
     from ospbridge.bench.agents import measure_agents
 

@@ -17,9 +17,9 @@ from ospbridge.cli.options import (
     timeout_option,
     trace_option,
 )
-from ospbridge.cli.output import note, print_json
+from ospbridge.cli.output import note, print_json, say
 from ospbridge.cli.stopping import stoppable
-from ospbridge.observe.printable import printable
+from ospbridge.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,7 +131,7 @@ def _in_order(mistakes: Sequence[str], lines: Sequence[int | None]) -> tuple[lis
 def _show(path: Path, findings: Findings, lines: Sequence[int | None], simulator: Endpoint | None) -> None:
     for mistake, line in zip(findings.mistakes, lines, strict=True):
         place = path if line is None else f"{path}:{line}"
-        click.echo(printable(f"{place}: {' '.join(mistake.split())}"))
+        say(f"{place}: {' '.join(mistake.split())}")
     if findings.mistakes:
         for what in findings.unchecked:
             note(what)
@@ -141,4 +141,4 @@ def _show(path: Path, findings: Findings, lines: Sequence[int | None], simulator
         return
     # What was not tried may be a mistake.
     result = "; ".join(findings.unchecked) or "no mistakes"
-    click.echo(printable(f"{path}: {result}; {simulator} has {', '.join(findings.agents)}"))
+    say(f"{path}: {result}; {simulator} has {listed(findings.agents)}")

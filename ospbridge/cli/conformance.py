@@ -19,6 +19,7 @@ from ospbridge.cli.options import (
 )
 from ospbridge.cli.output import Column, note, print_json, print_table
 from ospbridge.cli.stopping import stoppable, uninterrupted
+from ospbridge.text import LINE, listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -137,9 +138,14 @@ def _plain(simulator: Endpoint, report: Report) -> dict[str, Any]:
 def _show(simulator: Endpoint, report: Report) -> None:
     from ospbridge.diagnosis.findings import Verdict
 
-    agents = ", ".join(report.agents[:10]) + (" ..." if len(report.agents) > 10 else "")
+    agents = listed(report.agents)
     print_table(
-        (Column("ID"), Column("DEVIATION"), Column("VERDICT"), Column("WHAT WAS SEEN, OR WHY NOTHING")),
+        (
+            Column("ID"),
+            Column("DEVIATION"),
+            Column("VERDICT"),
+            Column("WHAT WAS SEEN, OR WHY NOTHING", most=LINE),
+        ),
         [
             (deviation.id, deviation.title, finding.verdict.value, finding.detail)
             for deviation, finding in report.findings

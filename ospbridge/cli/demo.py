@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ospbridge.cli.output import Column, print_table
+from ospbridge.cli.output import Column, print_table, say
 from ospbridge.cli.stopping import deferred, stoppable, uninterrupted
-from ospbridge.counts import numbered
+from ospbridge.text import listed, pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -63,7 +63,7 @@ def demo(env: str | None, steps: int, seed: int) -> None:
         address = simulator.line(START)
         click.echo(f"simulator at {address}, hosting {env or 'two-wheeled robots in a walled arena'}")
         agents = _agents(address)
-        click.echo(f"agents: {', '.join(f'{agent.name} ({agent.type})' for agent in agents)}")
+        say(f"agents: {listed(f'{agent.name} ({agent.type})' for agent in agents)}")
 
         directory = stack.enter_context(
             tempfile.TemporaryDirectory(prefix="ospb-", dir=room_for_sockets(), ignore_cleanup_errors=True)
@@ -73,7 +73,7 @@ def demo(env: str | None, steps: int, seed: int) -> None:
         daemon = _start(
             stack, "the daemon", "ospbridge", "connect", *joined, directory=directory, heard=False
         )
-        click.echo(f"daemon at {hub}; the first reset waits for {numbered(len(agents), 'environment')}")
+        click.echo(f"daemon at {hub}; the first reset waits for {pluralize(len(agents), 'environment')}")
 
         drivers = {}
         taken = ("--steps", str(steps), "--episode", str(min(EPISODE, steps)), "--seed", str(seed))
@@ -83,7 +83,7 @@ def demo(env: str | None, steps: int, seed: int) -> None:
                 stack, f"the environment of {agent.name}", "ospbridge.bench.driver", *driven
             )
         click.echo(
-            f"stepping: {numbered(len(agents), 'program')}, {numbered(steps, 'step')} each, at random, in lock-step"
+            f"stepping: {pluralize(len(agents), 'program')}, {pluralize(steps, 'step')} each, at random, in lock-step"
         )
         outcome = _watch(drivers, (simulator, daemon), steps)
     _report(outcome)
@@ -152,7 +152,7 @@ def _progress(agents: Iterable[str], steps: int) -> Iterator[Callable[[str, int]
 
         def tell(agent: str, done: int) -> None:
             if done >= steps:
-                click.echo(f"{agent}: {numbered(done, 'step')} done")
+                click.echo(f"{agent}: {pluralize(done, 'step')} done")
 
         yield tell
         return

@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ospbridge.cli.hub_options import tls_options
-from ospbridge.cli.options import SimulatorAddress, json_option, timeout_option, waiting_told
+from ospbridge.cli.options import (
+    SimulatorAddress,
+    json_option,
+    timeout_option,
+    trace_option,
+    tracing,
+    waiting_told,
+)
 from ospbridge.cli.output import Column, note, print_json, print_table
 from ospbridge.cli.stopping import stoppable
-from ospbridge.counts import numbered
+from ospbridge.text import LINE, pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +26,7 @@ if TYPE_CHECKING:
     from ospbridge.daemon.settings import Settings
     from ospbridge.diagnosis.checks import Check
     from ospbridge.interface import Endpoint
+    from ospbridge.observe.trace import TraceWriter
     from ospbridge.transport.tls import TlsFiles
 
 __all__ = ["doctor"]
@@ -47,6 +55,7 @@ LOOPBACK: Final = ("127.", "::1", "localhost")
     metavar="FILE",
     help="Check this configuration of `ospbridge connect`, and the simulators that it names.",
 )
+@trace_option("Write every datagram that is exchanged with a simulator, with its meaning, to FILE.")
 @timeout_option(5.0, when="a simulator or daemon has not answered")
 @json_option(
     'Print a list of {"subject", "state", "detail", "fix"} with the state "ok", "advice", "problem" or "skipped".'
@@ -57,6 +66,7 @@ def doctor(
     hub: str | None,
     tls: TlsFiles | None,
     config: Path | None,
+    trace: Path | None,
     timeout: float,
     as_json: bool,
 ) -> None:
@@ -69,8 +79,8 @@ def doctor(
     """
     from ospbridge.diagnosis.checks import State
 
-    with stoppable(), waiting_told("looking around"):
-        found = list(_checks(simulator, hub, tls, config, timeout))
+    with stoppable(), waiting_told("looking around"), tracing(trace) as writer:
+        found = list(_checks(simulator, hub, tls, config, trace=writer, timeout=timeout))
     if as_json:
         print_json(
             [{"subject": c.subject, "state": c.state.value, "detail": c.detail, "fix": c.fix} for c in found]
@@ -82,7 +92,13 @@ def doctor(
 
 
 def _checks(
-    simulator: Endpoint | None, hub: str | None, tls: TlsFiles | None, config: Path | None, timeout: float
+    simulator: Endpoint | None,
+    hub: str | None,
+    tls: TlsFiles | None,
+    config: Path | None,
+    *,
+    trace: TraceWriter | None,
+    timeout: float,
 ) -> Iterator[Check]:
     from ospbridge.diagnosis import installation
     from ospbridge.diagnosis.checks import problem
@@ -114,7 +130,7 @@ def _checks(
     yield from places.check_hub_sockets()
     yield places.check_leases()
     for each in simulators:
-        yield from reaching.check_simulator(each, timeout=timeout)
+        yield from reaching.check_simulator(each, timeout=timeout, trace=trace)
     if hub is not None:
         yield reaching.check_hub(hub, timeout=timeout, tls=tls)
 
@@ -157,7 +173,7 @@ def _show(found: list[Check]) -> None:
     from ospbridge.diagnosis.checks import State
 
     print_table(
-        (Column("SUBJECT"), Column("STATE"), Column("WHAT WAS FOUND")),
+        (Column("SUBJECT"), Column("STATE"), Column("WHAT WAS FOUND", most=LINE)),
         [
             (
                 check.subject,
@@ -174,4 +190,4 @@ def _show(found: list[Check]) -> None:
             note(f"{check.state.value}: {check.subject}: {check.fix}")
     problems = sum(check.state is State.PROBLEM for check in found)
     if problems:
-        note(f"{numbered(problems, 'problem')} to mend")
+        note(f"{pluralize(problems, 'problem')} to mend")

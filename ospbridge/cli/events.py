@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import click
 
 from ospbridge.cli.options import CloseNames, json_option, limit_option, simulator_options
-from ospbridge.cli.output import note, print_json_line
+from ospbridge.cli.output import note, print_json_line, say
 from ospbridge.cli.stopping import stoppable
 from ospbridge.osp.timing import Limits
+from ospbridge.text import listed, printable
 
 if TYPE_CHECKING:
     from ospbridge.cli.options import SimulatorAccess
@@ -83,12 +84,12 @@ def watch(
         _register_events(session, names)
         (interface,) = session.register(name)
         others = [entry.name for entry in session.agents() if not entry.available and entry.name != name]
-        note(f"watching {', '.join(names)} from agent {name} of {session.server}, at rest")
+        note(f"watching {listed(names)} from agent {printable(name)} of {session.server}, at rest")
         if others:
-            note(f"other clients control {', '.join(others)}: while this runs they cannot reset the world")
+            note(f"other clients control {listed(others)}: while this runs they cannot reset the world")
         if reset_first:
             session.reset()
-            session.take_notices()
+            session.pop_notices()
         neutral = [min(max(0.0, value.min), value.max) for value in interface.inputs]
         _watch(session, name, neutral, steps, was_reset=reset_first or bool(others), as_json=as_json)
 
@@ -127,7 +128,7 @@ def _watch(
     was_reset: bool,
     as_json: bool,
 ) -> None:
-    from ospbridge.osp.client.notices import WorldReset
+    from ospbridge.osp.notices import WorldReset
 
     step = lost = 0
     try:
@@ -138,14 +139,14 @@ def _watch(
                 if as_json:
                     print_json_line({"step": step, "event": event})
                 else:
-                    click.echo(f"{step:8d}  {event}")
+                    say(f"{step:8d}  {event}")
             if outcome.restored:
                 lost += 1
                 if lost == 1:
                     note(
                         f"the events of step {step} are lost: its completion was, or it was cut in front of them"
                     )
-            if any(isinstance(notice, WorldReset) for notice in session.take_notices()):
+            if any(isinstance(notice, WorldReset) for notice in session.pop_notices()):
                 note(f"the world was reset by another client, before or in step {step}")
     finally:
         if lost > 1:

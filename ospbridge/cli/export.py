@@ -9,7 +9,7 @@ import click
 from ospbridge.cli.output import note
 from ospbridge.cli.progress import bar_of
 from ospbridge.cli.stopping import stoppable
-from ospbridge.counts import numbered
+from ospbridge.text import pluralize
 
 __all__ = ["export"]
 
@@ -47,4 +47,4 @@ def export(directory: Path, name: str, agents: tuple[str, ...]) -> None:
         )
     for text in said:
         note(text)
-    click.echo(f"{name}: {numbered(episodes, 'episode')}, {numbered(steps, 'step')}, in {path}")
+    click.echo(f"{name}: {pluralize(episodes, 'episode')}, {pluralize(steps, 'step')}, in {path}")

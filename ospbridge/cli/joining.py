@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["joining_options", "settings_from"]
 
 LIMITS: Final = Limits()
+MIB: Final = 1024 * 1024
 PEM: Final = click.Path(path_type=Path)
 
 _OPTIONS: Final[tuple[Decorator, ...]] = (
@@ -125,6 +126,14 @@ _OPTIONS: Final[tuple[Decorator, ...]] = (
         "--connect-timeout", LIMITS.connect, "How long a simulator may be silent in one try to join."
     ),
     click.option(
+        "--memory-limit",
+        type=click.IntRange(1, 65_536),
+        metavar="MIB",
+        default=LIMITS.memory // MIB,
+        show_default=True,
+        help="How much is kept of a simulator's names and types, in MiB.",
+    ),
+    click.option(
         "--spin/--no-spin",
         default=True,
         help="Poll for datagrams; --no-spin sleeps instead: slower steps, an idle processor.",
@@ -162,7 +171,10 @@ def settings_from(said: Mapping[str, Any]) -> Settings:
         profile=said["profile"],
         agents=tuple(said["agents"]),
         limits=Limits(
-            connect=said["connect_timeout"], step=said["step_timeout"], reset=said["reset_timeout"]
+            connect=said["connect_timeout"],
+            step=said["step_timeout"],
+            reset=said["reset_timeout"],
+            memory=said["memory_limit"] * MIB,
         ),
         wait=said["wait"],
         force_restart=said["force_restart"],

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from ospbridge.observe.printable import printable, writable
+from ospbridge.text import LINE, NAME, printable, writable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from ospbridge.interface import InterfaceValue
 
@@ -27,6 +27,7 @@ __all__ = [
     "print_json_line",
     "print_table",
     "ranges",
+    "say",
     "short_float",
 ]
 
@@ -40,10 +41,15 @@ NARROWEST: Final = 12
 
 
 class Column(NamedTuple):
-    """A column of a table; numbers stand on the right."""
+    """A column of a table; numbers stand on the right. ``most``: bytes of a cell, LINE where one holds sentences."""
 
     title: str
     right: bool = False
+    most: int = NAME
+
+    def cells(self, texts: Iterable[str]) -> list[str]:
+        """As they are shown."""
+        return [printable(text, self.most) for text in texts]
 
 
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, title: str = "") -> None:
@@ -52,18 +58,17 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, tit
         _draw(columns, rows, title)
     else:
         if title:
-            click.echo(printable(title))
+            say(title)
         for line in plain_lines(columns, rows):
             click.echo(line)
 
 
 def plain_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[str]:
     """The head and the rows, aligned, two blanks between columns."""
-    titles = [column.title for column in columns]
-    cells = [titles, *([printable(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[at]) for row in cells) for at in range(len(columns))]
+    shown = [[column.title, *column.cells(row[at] for row in rows)] for at, column in enumerate(columns)]
+    widths = [max(map(len, cells)) for cells in shown]
     lines = []
-    for row in cells:
+    for row in zip(*shown, strict=True):
         padded = [
             cell.rjust(width) if column.right else cell.ljust(width)
             for cell, width, column in zip(row, widths, columns, strict=True)
@@ -78,18 +83,19 @@ def _draw(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str) 
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(printable(title)) if title else None, box=box.SIMPLE_HEAD, title_justify="left")
+    table = Table(
+        title=Text(printable(title, LINE)) if title else None, box=box.SIMPLE_HEAD, title_justify="left"
+    )
     for column in columns:
         table.add_column(
             column.title, justify="right" if column.right else "left", no_wrap=column.right, overflow="fold"
         )
-    for row in rows:
+    shown = [column.cells(row[at] for row in rows) for at, column in enumerate(columns)]
+    for row in zip(*shown, strict=True):
         # Text, because a name may hold brackets, which rich would read as markup.
-        table.add_row(*(Text(printable(cell)) for cell in row))
+        table.add_row(*map(Text, row))
     # rich would leave out whole columns of a table that has no room; lines that the terminal wraps lose nothing.
-    needed = EDGES + sum(
-        _least(column, [row[at] for row in rows]) + PADDING for at, column in enumerate(columns)
-    )
+    needed = EDGES + sum(_least(*each) + PADDING for each in zip(columns, shown, strict=True))
     console = Console()
     if console.width < needed:
         console = Console(width=needed)
@@ -98,13 +104,18 @@ def _draw(columns: Sequence[Column], rows: Sequence[Sequence[str]], title: str) 
 
 def _least(column: Column, cells: Sequence[str]) -> int:
     """Characters that a column cannot do without: all of a number's, and some of a text's, which is folded."""
-    longest = max((len(printable(cell)) for cell in (column.title, *cells)), default=0)
+    longest = max(map(len, (column.title, *cells)))
     return longest if column.right else min(longest, max(len(column.title), NARROWEST))
+
+
+def say(text: str) -> None:
+    """A line on standard output."""
+    click.echo(printable(text, LINE))
 
 
 def note(text: str) -> None:
     """Something worth knowing, on standard error."""
-    click.echo(printable(text), err=True)
+    click.echo(printable(text, LINE), err=True)
 
 
 def print_json(value: Any) -> None:

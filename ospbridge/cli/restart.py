@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ospbridge.cli.options import simulator_options
-from ospbridge.cli.output import note
-from ospbridge.observe.printable import printable
+from ospbridge.cli.output import note, say
+from ospbridge.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,8 +56,8 @@ def _ask(simulator: SimulatorAccess, held: Sequence[str]) -> None:
             f"this disconnects every client of {simulator.address}, and nobody is there to ask",
             hint="add --yes to do it all the same",
         )
-    holds = f"; controlled now: {', '.join(held)}" if held else "; no agent is controlled now"
-    click.confirm(printable(f"Disconnect every client of {simulator.address}{holds}?"), abort=True, err=True)
+    holds = f"; controlled now: {listed(held)}" if held else "; no agent is controlled now"
+    click.confirm(f"Disconnect every client of {simulator.address}{holds}?", abort=True, err=True)
 
 
 def _report(
@@ -69,10 +69,10 @@ def _report(
     if not confirmed:
         note("the simulator did not confirm it; it often does not, although it does what was asked")
     if freed:
-        click.echo(printable(f"Disconnected every client of {simulator.address}; freed: {', '.join(freed)}"))
+        say(f"Disconnected every client of {simulator.address}; freed: {listed(freed)}")
     elif not held:
         click.echo(f"Disconnected every client of {simulator.address}; all agents were free before")
     if taken:
         note(
-            f"controlled again, or still: {', '.join(taken)}; clients that rebuild their sessions take them back"
+            f"controlled again, or still: {listed(taken)}; clients that rebuild their sessions take them back"
         )

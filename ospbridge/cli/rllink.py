@@ -10,7 +10,7 @@ import click
 from ospbridge.cli.options import CloseNames, json_option, timeout_option, waiting_told, with_options
 from ospbridge.cli.output import Column, note, number, print_json, print_table
 from ospbridge.cli.server_options import dialect_option, largest_option, server_address, tls_options
-from ospbridge.counts import numbered
+from ospbridge.text import LINE, pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -85,7 +85,7 @@ def probe(
     if as_json:
         print_json(_plain(finding))
     else:
-        print_table((Column("WHAT"), Column("FOUND")), list(_rows(finding)))
+        print_table((Column("WHAT"), Column("FOUND", most=LINE)), list(_rows(finding)))
     for trouble in finding.troubles:
         note(f"not told: {trouble}")
 
@@ -103,13 +103,13 @@ def _rows(finding: Finding) -> Iterator[tuple[str, str]]:
         if config.server is not None:
             yield "name", config.server
         if config.env_steps_per_sample is not None:
-            yield "batch", numbered(config.env_steps_per_sample, "step")
+            yield "batch", pluralize(config.env_steps_per_sample, "step")
         if config.force_on_policy is not None:
             on = "on-policy: new weights are awaited after each batch"
             yield "learning", on if config.force_on_policy else "off-policy: nothing is awaited"
         if config.pickled is not None:
             told = "" if finding.read is not None else "; --read-pickle shows what of it can be read"
-            yield "settings", f"a pickle of {numbered(len(config.pickled), 'byte')}{told}"
+            yield "settings", f"a pickle of {pluralize(len(config.pickled), 'byte')}{told}"
     if finding.read is not None:
         for name, value in _settings(finding.read).items():
             default = value is None and finding.read.defaults and hasattr(finding.read.model, name)
@@ -122,20 +122,20 @@ def _rows(finding: Finding) -> Iterator[tuple[str, str]]:
 def _kind(policy: Description) -> str:
     if policy.onnx is not None:
         made = f" by {policy.onnx.producer}" * bool(policy.onnx.producer)
-        return f"an ONNX model of {numbered(policy.size, 'byte')}, opset {policy.onnx.opset}{made}"
+        return f"an ONNX model of {pluralize(policy.size, 'byte')}, opset {policy.onnx.opset}{made}"
     if policy.arrays is not None:
-        return f"{numbered(len(policy.arrays), 'array')} of an RLModule, {numbered(policy.size, 'byte')}"
-    return f"an ONNX model of {numbered(policy.size, 'byte')}"
+        return f"{pluralize(len(policy.arrays), 'array')} of an RLModule, {pluralize(policy.size, 'byte')}"
+    return f"an ONNX model of {pluralize(policy.size, 'byte')}"
 
 
 def _policy_rows(policy: Description, read: FoundConfig | None) -> Iterator[tuple[str, str]]:
     if policy.observation is not None:
-        yield "observations", numbered(policy.observation, "number")
+        yield "observations", pluralize(policy.observation, "number")
     if policy.actions:
         # Several spaces have as many outputs; the settings say which it is.
         said = _space(read.action_space) if read is not None else None
         told = " or ".join(policy.actions) if said is None else _shown(said)
-        yield "actions", f"{told}, drawn from {numbered(policy.outputs or 0, 'number')}"
+        yield "actions", f"{told}, drawn from {pluralize(policy.outputs or 0, 'number')}"
     if policy.layers is not None:
         yield "layers", " ".join(map(str, policy.layers))
     if policy.onnx is not None:
@@ -155,7 +155,7 @@ def _typed(tensor: TensorType) -> str:
 def _shown(value: object) -> str:
     if isinstance(value, dict):
         return value.get("name") or (
-            f"one of {numbered(value['n'], 'choice')}" if "n" in value else f"box {value['shape']}"
+            f"one of {pluralize(value['n'], 'choice')}" if "n" in value else f"box {value['shape']}"
         )
     return "not found" if value is None else str(value)
 

@@ -12,7 +12,7 @@ import click
 
 if TYPE_CHECKING:
     from ospbridge.cli.options import Decorator
-    from ospbridge.transport.stream_addresses import StreamAddress
+    from ospbridge.transport.tls import StreamAddress
 
     SizeType = click.ParamType[int]
 else:
@@ -97,7 +97,7 @@ def server_address(
     text: str, *, ca: Path | None, cert: Path | None, key: Path | None, insecure: bool
 ) -> StreamAddress:
     """What these options and HOST:PORT say. Raises ConfigurationError for what is no address."""
-    from ospbridge.transport.stream_addresses import ServerTls, parse_stream
+    from ospbridge.transport.tls import ServerTls, parse_stream
 
     files = (ca, cert, key)
     return parse_stream(text, tls=ServerTls(*files) if any(files) else None, insecure=insecure)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ospbridge.cli.options import CloseNames, json_option
-from ospbridge.cli.output import note, print_json
-from ospbridge.observe.printable import printable
+from ospbridge.cli.output import note, print_json, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -184,7 +183,7 @@ def _tell(found: UnitStatus) -> None:
     ]
     for name, told in rows:
         if told:
-            click.echo(printable(f"{name:10}{told}"))
+            say(f"{name:10}{told}")
 
 
 def _last_exit(found: UnitStatus) -> str:

@@ -76,7 +76,16 @@ def _sizes(
     help="Which kind of OSP server to be: the text of OSP 1.1, or the NERD toolkit's.",
 )
 @click.option(
-    "--stall", type=PROBABILITY, default=0.0, help="Probability that a completion comes 50 ms late."
+    "--stall",
+    type=PROBABILITY,
+    default=0.0,
+    help="Probability that a completion comes 50 ms late, and that a step of the nerd profile runs 5 ms late.",
+)
+@click.option(
+    "--lose-reset",
+    type=PROBABILITY,
+    help="Probability that a reset directly behind another is acknowledged and lost. "
+    "[default: 1/300 where the nerd profile stalls, else 0]",
 )
 @click.option("--drop", type=PROBABILITY, default=0.0, help="Probability that a datagram is lost.")
 @click.option("--duplicate", type=PROBABILITY, default=0.0, help="Probability that a datagram comes twice.")
@@ -112,6 +121,7 @@ def sim(  # noqa: PLR0917  # click passes options by name
     port: int,
     profile: str,
     stall: float,
+    lose_reset: float | None,
     drop: float,
     duplicate: float,
     reorder: float,
@@ -148,6 +158,7 @@ def sim(  # noqa: PLR0917  # click passes options by name
             port=port,
             profile=PROFILES[profile],
             stall=stall,
+            lose_reset=lose_reset,
             faults=faults,
             ledger=book,
             report=None if log is None else lambda counts: log.warning("datagrams ignored", **_keys(counts)),

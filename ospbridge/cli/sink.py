@@ -81,8 +81,7 @@ def sink(  # noqa: PLR0917  # click passes options by name
     from ospbridge.sink.policy_file import PolicyFile
     from ospbridge.sink.serving import Sink
     from ospbridge.sink.store import Store
-    from ospbridge.transport.stream_addresses import listening_at
-    from ospbridge.transport.tls import TlsFiles
+    from ospbridge.transport.tls import TlsFiles, listening_at
 
     logs.configure(json=log_json, level=log_level)
     files = (tls_cert, tls_key, tls_ca)

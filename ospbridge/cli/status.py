@@ -10,8 +10,8 @@ import click
 from ospbridge.cli.hub_options import hub_named_by_option, tls_options
 from ospbridge.cli.numbers import NumberRange
 from ospbridge.cli.options import json_option
-from ospbridge.counts import numbered
-from ospbridge.observe.printable import printable
+from ospbridge.cli.output import say
+from ospbridge.text import pluralize, printable
 
 if TYPE_CHECKING:
     from ospbridge.hub.status import LaunchStatus, SpoolStatus, StatusReply, UpstreamStatus
@@ -101,29 +101,30 @@ def _plain(found: StatusReply) -> dict[str, object]:
 
 
 def _show(found: StatusReply) -> None:
-    _tell(f"daemon      ospbridge {found.version}, pid {found.pid}, up {found.uptime:.0f} s")
-    _tell(f"simulator   {found.simulator}: {found.connection}" + f" ({found.profile})" * bool(found.profile))
+    say(f"daemon      ospbridge {found.version}, pid {found.pid}, up {found.uptime:.0f} s")
+    say(f"simulator   {found.simulator}: {found.connection}" + f" ({found.profile})" * bool(found.profile))
     if found.launched is not None:
-        _tell(f"launched    {launched_told(found.launched)}")
+        say(f"launched    {launched_told(found.launched)}")
     done = (
-        numbered(found.steps, "step"),
-        numbered(found.resets, "reset"),
-        numbered(found.rebuilds, "rebuild"),
+        pluralize(found.steps, "step"),
+        pluralize(found.resets, "reset"),
+        pluralize(found.rebuilds, "rebuild"),
     )
-    _tell(f"done        {', '.join(done)}")
+    say(f"done        {', '.join(done)}")
     if found.recording is not None:
-        _tell(
-            f"recording   {found.recording.directory}: {numbered(found.recording.recorded, 'episode')}, "
+        say(
+            f"recording   {found.recording.directory}: {pluralize(found.recording.recorded, 'episode')}, "
             f"{found.recording.dropped} dropped"
         )
     for upstream in found.upstreams:
-        _tell(f"upstream    {_told(upstream)}")
-    width = max([len(agent.name) for agent in found.agents], default=0)
-    for agent in found.agents:
-        driver = f" by {agent.driver}" if agent.driver else ""
-        _tell(
-            f"agent       {agent.name:{width}}  {agent.state}{driver}, "
-            f"{numbered(agent.steps, 'step')}, {numbered(agent.episodes, 'episode')} before"
+        say(f"upstream    {_told(upstream)}")
+    names = [printable(agent.name) for agent in found.agents]
+    width = max(map(len, names), default=0)
+    for name, agent in zip(names, found.agents, strict=True):
+        driver = f" by {printable(agent.driver)}" if agent.driver else ""
+        say(
+            f"agent       {name:{width}}  {agent.state}{driver}, "
+            f"{pluralize(agent.steps, 'step')}, {pluralize(agent.episodes, 'episode')} before"
         )
 
 
@@ -133,25 +134,21 @@ def launched_told(launched: LaunchStatus) -> str:
     policy = ["SCHED_BATCH"] if launched.batch else []
     policy += [] if launched.core is None else [f"core {launched.core}"]
     how = f" ({', '.join(policy)})" if policy else ""
-    return f"{launched.program}: {state}{how}, {numbered(launched.restarts, 'restart')}, log {launched.log}"
-
-
-def _tell(text: str) -> None:
-    click.echo(printable(text))
+    return f"{launched.program}: {state}{how}, {pluralize(launched.restarts, 'restart')}, log {launched.log}"
 
 
 def _told(upstream: UpstreamStatus) -> str:
     state = upstream.trouble or f"connected ({upstream.dialect})"
     if upstream.spool is not None:
         return (
-            f"{upstream.mode} {upstream.address}: {state}, {numbered(upstream.delivered, 'step')} delivered, "
+            f"{upstream.mode} {upstream.address}: {state}, {pluralize(upstream.delivered, 'step')} delivered, "
             f"{upstream.discarded} discarded, {_spooled(upstream.spool)}"
         )
     weights = "none yet" if upstream.weights_seq_no is None else upstream.weights_seq_no
     return (
         f"{upstream.mode} {upstream.address}: {state}, weights {weights}, "
-        f"{numbered(upstream.batches, 'batch', 'batches')} of "
-        f"{numbered(upstream.steps, 'step')} learned, {numbered(upstream.discarded, 'step')} discarded"
+        f"{pluralize(upstream.batches, 'batch', 'batches')} of "
+        f"{pluralize(upstream.steps, 'step')} learned, {pluralize(upstream.discarded, 'step')} discarded"
     )
 
 
@@ -159,7 +156,7 @@ def _spooled(spool: SpoolStatus) -> str:
     waiting = spool.entries + spool.unwritten
     wait = "waits" if waiting == 1 else "wait"
     told = (
-        f"{numbered(waiting, 'episode')} {wait} in {spool.file} "
-        f"({numbered(spool.bytes, 'byte')}), {spool.dropped} dropped"
+        f"{pluralize(waiting, 'episode')} {wait} in {spool.file} "
+        f"({pluralize(spool.bytes, 'byte')}), {spool.dropped} dropped"
     )
     return f"{told}; {spool.trouble}" if spool.trouble else told

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.cli.status import launched_told
-from ospbridge.counts import numbered
 from ospbridge.hub.status import STEP_BOUNDS
-from ospbridge.observe.printable import printable
 from ospbridge.observe.rates import SPANS, Window, quantile, sparkline
+from ospbridge.text import LIST, pluralize, printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -96,9 +95,9 @@ class Screen:
         head = Text()
         head.append(printable(status.simulator), "bold")
         if seen.gone:
-            head.append(f"  {printable(seen.gone)}", "bold red")
+            head.append(f"  {printable(seen.gone, LIST)}", "bold red")
         else:
-            head.append(f"  {printable(status.connection)}", "green" if status.ready else "bold red")
+            head.append(f"  {printable(status.connection, LIST)}", "green" if status.ready else "bold red")
             head.append(f" ({status.profile})" if status.profile else "")
         head.append(
             f"  up {_duration(status.uptime)}, pid {status.pid}, ospbridge {status.version}, {hub}", "dim"
@@ -107,11 +106,11 @@ class Screen:
         yield Text(f"  {self._steps(seen)}")
         yield Text(f"  {self._line(seen)}")
         if status.launched is not None:
-            yield Text(f"  launched {printable(launched_told(status.launched))}")
+            yield Text(f"  launched {printable(launched_told(status.launched), LIST)}")
         if status.recording is not None:
             recording = status.recording
             yield Text(
-                f"  recording {printable(recording.directory)}: {numbered(recording.recorded, 'episode')}, "
+                f"  recording {printable(recording.directory, LIST)}: {pluralize(recording.recorded, 'episode')}, "
                 f"{recording.dropped} dropped"
             )
         for upstream in status.upstreams:
@@ -129,7 +128,7 @@ class Screen:
             median, worst = (quantile(share, gained[1], STEP_BOUNDS) for share in (0.5, 0.99))
         return (
             f"steps/s {told} (1, 10, 60 s)   a step takes {_seconds(median)}, 99 % at most {_seconds(worst)}   "
-            f"{numbered(seen.status.steps, 'step', form=',')}, {numbered(seen.status.resets, 'reset', form=',')}"
+            f"{pluralize(seen.status.steps, 'step', form=',')}, {pluralize(seen.status.resets, 'reset', form=',')}"
         )
 
     def _line(self, seen: _Seen) -> str:
@@ -138,7 +137,7 @@ class Screen:
         told = "-" if sent is None or received is None else f"{sent:,.0f} out, {received:,.0f} in"
         reasons = ", ".join(f"{name} {count}" for name, count in status.rebuilds_by_reason.items())
         return (
-            f"datagrams/s {told}   {status.datagrams.retries:,} asked again   {numbered(status.rebuilds, 'rebuild')}"
+            f"datagrams/s {told}   {status.datagrams.retries:,} asked again   {pluralize(status.rebuilds, 'rebuild')}"
             + f" ({reasons})" * bool(reasons)
             + f"   {status.clients} at the hub"
         )
@@ -194,7 +193,7 @@ def _upstream(upstream: UpstreamStatus) -> Text:
 
     told = Text(f"  {upstream.mode} {upstream.address}  ")
     if upstream.trouble:
-        told.append(printable(upstream.trouble), "bold red")
+        told.append(printable(upstream.trouble, LIST), "bold red")
     else:
         told.append("connected", "green")
         told.append(f" ({upstream.dialect})")
@@ -203,18 +202,18 @@ def _upstream(upstream: UpstreamStatus) -> Text:
         weights = "none yet" if upstream.weights_seq_no is None else f"{upstream.weights_seq_no}"
         told.append(
             f"  weights {weights}, "
-            f"{numbered(upstream.batches, 'batch', 'batches', form=',')} of "
-            f"{numbered(upstream.steps, 'step', form=',')} learned"
+            f"{pluralize(upstream.batches, 'batch', 'batches', form=',')} of "
+            f"{pluralize(upstream.steps, 'step', form=',')} learned"
         )
     else:
         waiting = spool.entries + spool.unwritten
         told.append(
-            f"  {numbered(upstream.delivered, 'step', form=',')} delivered, "
-            f"{numbered(waiting, 'episode', form=',')} {'waits' if waiting == 1 else 'wait'} "
-            f"({numbered(spool.bytes, 'byte', form=',')}), {spool.dropped:,} dropped"
+            f"  {pluralize(upstream.delivered, 'step', form=',')} delivered, "
+            f"{pluralize(waiting, 'episode', form=',')} {'waits' if waiting == 1 else 'wait'} "
+            f"({pluralize(spool.bytes, 'byte', form=',')}), {spool.dropped:,} dropped"
         )
     if upstream.discarded:
-        told.append(f", {numbered(upstream.discarded, 'step', form=',')} discarded", "yellow")
+        told.append(f", {pluralize(upstream.discarded, 'step', form=',')} discarded", "yellow")
     return told
 
 

@@ -14,8 +14,7 @@ from ospbridge.cli.output import note
 from ospbridge.cli.trace_choosing import Choice, choosing
 from ospbridge.cli.trace_filter import filter_
 from ospbridge.cli.trace_replay import replay
-from ospbridge.counts import numbered
-from ospbridge.observe.printable import printable
+from ospbridge.text import LIST, pluralize, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,7 +78,7 @@ def show(  # noqa: PLR0917  # click passes options by name
         click.echo(_row(line, before, slow), color=_colour())
         before = line.record
     if read[0] and not shown:
-        note(f"none of {numbered(read[0], 'record')} is chosen")
+        note(f"none of {pluralize(read[0], 'record')} is chosen")
 
 
 trace.add_command(filter_)
@@ -128,9 +127,11 @@ def _row(line: _Line, before: TraceRecord | None, slow: float) -> str:
     row += click.style(f"{delta:>10}", fg="red", bold=True) if late else f"{delta:>10}"
     row += " " + click.style(f"{record.direction.value:4}", fg=_COLOURS[record.direction.value])
     row += f" {port:>5} {client}"
-    row += click.style(printable(meaning), fg="red" if bad else None, dim=record.direction.value == "note")
+    row += click.style(
+        printable(meaning, LIST), fg="red" if bad else None, dim=record.direction.value == "note"
+    )
     if record.note not in (meaning, ""):
-        row += click.style(f"  # {printable(record.note)}", dim=True)
+        row += click.style(f"  # {printable(record.note, LIST)}", dim=True)
     return row
 
 

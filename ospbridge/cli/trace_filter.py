@@ -12,7 +12,7 @@ from ospbridge.cli.output import note
 from ospbridge.cli.progress import bar_of
 from ospbridge.cli.stopping import stoppable
 from ospbridge.cli.trace_choosing import Choice, choosing
-from ospbridge.counts import numbered
+from ospbridge.text import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +59,7 @@ def filter_(file: Path, target: Path, choice: Choice, invert: bool, force: bool)
         with stoppable():
             _write(file, target, lines(), force=force)
     if sys.stderr.isatty() or str(target) != "-":
-        note(f"{counts[0]} of {numbered(counts[1], 'record')}")
+        note(f"{counts[0]} of {pluralize(counts[1], 'record')}")
 
 
 def _write(file: Path, target: Path, lines: Iterator[bytes], *, force: bool) -> None:
@@ -85,4 +85,4 @@ def _write(file: Path, target: Path, lines: Iterator[bytes], *, force: bool) -> 
         raise ConfigurationError(
             f"cannot write a trace to {target}: {error.strerror}",
             hint="name a file in a directory that exists and may be written to",
-        ) from error
+        ) from None

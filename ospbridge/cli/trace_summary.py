@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from ospbridge.cli.output import Column, print_json, print_table
-from ospbridge.counts import numbered
+from ospbridge.text import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +62,7 @@ def print_summary(file: Path, choice: Choice, *, slow: float, as_json: bool) -> 
     titles = ("answered", "lost", "median", "95 %", "longest", "slow")
     columns = [Column("request"), *(Column(title, right=True) for title in titles)]
     title = (
-        f"{numbered(int(seen[0]), 'datagram')} in {seen[2] - seen[1]:.3f} s; times in ms, slow from {slow:g}"
+        f"{pluralize(int(seen[0]), 'datagram')} in {seen[2] - seen[1]:.3f} s; times in ms, slow from {slow:g}"
     )
     print_table(columns, [[_cell(value) for value in row] for row in rows], title=title)
 

@@ -11,9 +11,9 @@ import click
 
 from ospbridge.cli.numbers import NumberRange
 from ospbridge.cli.options import LONGEST, CloseNames, json_option, simulator_options
-from ospbridge.cli.output import Column, note, print_json, print_json_line, print_table
+from ospbridge.cli.output import Column, note, print_json, print_json_line, print_table, say
 from ospbridge.cli.stopping import stoppable
-from ospbridge.observe.printable import printable
+from ospbridge.text import printable
 
 if TYPE_CHECKING:
     from ospbridge.cli.options import SimulatorAccess
@@ -53,11 +53,11 @@ def list_(expression: str, simulator: SimulatorAccess, as_json: bool) -> None:
 
 def _nothing_fits(session: BlockingSession, expression: str) -> ValueNotFound:
     from ospbridge.errors import ValueNotFound
-    from ospbridge.osp.patterns import compiled
     from ospbridge.osp.profile import Expression
+    from ospbridge.osp.repository import compile_expression
 
     try:
-        compiled(expression)
+        compile_expression(expression)
     except re.error as error:
         hint = f"it seems to be no regular expression: {error}"
     else:
@@ -89,11 +89,9 @@ def _get(session: BlockingSession, name: str) -> ValueReading:
     try:
         return session.get(name)
     except ValueNotFound as error:
-        import difflib
+        from ospbridge.toml.nearest import nearest
 
-        names = [entry.name for entry in session.values()]
-        near = difflib.get_close_matches(name, names, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else error.hint
+        hint = nearest(name, (entry.name for entry in session.values()), most=1) or error.hint
         raise ValueNotFound(error.message, hint=hint) from None
 
 
@@ -177,7 +175,7 @@ def _watch(
     for name in names:
         _get(session, name)
     last: dict[str, str] = {}
-    width = max(len(name) for name in names)
+    width = max(len(printable(name)) for name in names)
     started = time.monotonic()
     looks = 0
     while True:
@@ -190,7 +188,7 @@ def _watch(
             if as_json:
                 print_json_line({"elapsed": round(elapsed, 3), **_as_object(reading)})
             else:
-                click.echo(printable(f"{elapsed:10.3f}  {name.ljust(width)}  {reading.value}"))
+                say(f"{elapsed:10.3f}  {printable(name).ljust(width)}  {printable(reading.value)}")
         looks += 1
         if count is not None and looks >= count:
             return

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ospbridge.config.keys import Kind
-from ospbridge.counts import numbered
 from ospbridge.errors import ConfigurationError, ConfigurationInvalid
+from ospbridge.text import pluralize
 from ospbridge.toml.lines import Lines
 from ospbridge.toml.nearest import nearest
 from ospbridge.toml.parsing import LARGEST, NoToml, decoded, parsed
@@ -174,5 +174,5 @@ def _known(name: str, known: Sequence[str]) -> str:
 
 def _invalid(origin: str, mistakes: Iterable[str]) -> ConfigurationInvalid:
     found = list(mistakes)
-    count = numbered(len(found), "mistake")
+    count = pluralize(len(found), "mistake")
     return ConfigurationInvalid(f"{origin} has {count}", mistakes=found, rows=found)

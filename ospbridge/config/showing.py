@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from ospbridge.config.keys import ABSENT
+from ospbridge.text import LINE, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,7 +24,7 @@ def shown(entries: Iterable[Entry], *, origins: bool) -> str:
         for name, value in entry.values.items():
             if value.said is not ABSENT and value.said != []:
                 line = f"{name} = {_toml(value.said)}"
-                lines.append(f"{line}  # {_comment(value.origin)}" if origins else line)
+                lines.append(f"{line}  # {printable(value.origin, LINE)}" if origins else line)
         parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
 
@@ -44,7 +45,3 @@ def _toml(value: Any) -> str:
 def _key(name: str) -> str:
     bare = name.isascii() and name.replace("_", "a").replace("-", "a").isalnum()
     return name if bare else _toml(name)
-
-
-def _comment(text: str) -> str:
-    return "".join(character if character.isprintable() else "?" for character in text)

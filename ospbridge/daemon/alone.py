@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ospbridge.daemon.keeping import SessionKeeper
     from ospbridge.daemon.lockstep import LockStep
     from ospbridge.daemon.measures import Measures
-    from ospbridge.osp.step.votes import Vote
+    from ospbridge.osp.fast_path import StepRequest
 
 __all__ = ["Alone"]
 
@@ -53,7 +53,7 @@ class Alone:
         self._chronicle = chronicle
         self._channels = channels
         self._measures = measures
-        self._votes: tuple[Vote, ...] = ()
+        self._votes: tuple[StepRequest, ...] = ()
         self._movers: Sequence[Attachment] = ()
         """Whose those votes are, in their order."""
 
@@ -72,10 +72,10 @@ class Alone:
             and not self._channels
             and not self._holds.held
             and session is not None
-            and self._vote(movers, session.votes_at_once)
+            and self._vote(movers, session.requests)
         )
 
-    def _vote(self, movers: list[Attachment], votes: tuple[Vote, ...]) -> bool:
+    def _vote(self, movers: list[Attachment], votes: tuple[StepRequest, ...]) -> bool:
         """Whether the votes are just theirs, in the same order."""
         if votes is not self._votes or movers is not self._movers:
             if [vote.name for vote in votes] != [mover.name for mover in movers]:
@@ -104,7 +104,7 @@ class Alone:
         clock = session.clock
         began = clock()
         try:
-            outcomes = session.step_at_once(inputs)
+            outcomes = session.try_step(inputs)
         except OspBridgeError:
             # What is wrong with them is told by the step that is run with them.
             lockstep.act(self._movers, inputs)

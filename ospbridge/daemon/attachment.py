@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ospbridge.counts import numbered
 from ospbridge.errors import HubError, LocalProtocolError, OspBridgeError
 from ospbridge.finite import FEW
 from ospbridge.hub.status import RETURNS_KEPT
 from ospbridge.interface import BoxSpace
 from ospbridge.task.base import ANY_NUMBER, finite
+from ospbridge.text import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -206,7 +206,7 @@ class Attachment:
         if len(data) != self._size:
             raise LocalProtocolError(
                 f"an action of agent {self.name!r} has "
-                f"{numbered(self._size // 4, 'number')}, got {numbered(len(data), 'byte')} of float32"
+                f"{pluralize(self._size // 4, 'number')}, got {pluralize(len(data), 'byte')} of float32"
             )
         if self._floats is None or not isfinite(sum(self._floats(data))):
             finite(np.frombuffer(data, FLOAT), self.name)
@@ -220,7 +220,7 @@ class Attachment:
         """What its environment says of the action to come. Raises LocalProtocolError for a wrong size."""
         if note.drawn and not self.takes(len(note.drawn)):
             wanted_of_it = (
-                f"{numbered(self._size // 4, 'number')}, as its actions do"
+                f"{pluralize(self._size // 4, 'number')}, as its actions do"
                 if self._box
                 else "none: it chooses"
             )
@@ -232,7 +232,7 @@ class Attachment:
         count = len(note.dist_inputs) // 4
         wanted = self.dist_inputs_size or count
         if not count or len(note.dist_inputs) != 4 * wanted:
-            must = numbered(wanted, "number") if wanted else "some numbers"
+            must = pluralize(wanted, "number") if wanted else "some numbers"
             raise LocalProtocolError(
                 f"an annotation of agent {self.name!r} must have {must} in action_dist_inputs, got {count}",
                 hint="give what your policy's distribution is made of: the logits of a discrete action, or the means "

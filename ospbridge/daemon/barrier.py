@@ -19,7 +19,6 @@ from ospbridge.daemon.episodes import STOPPED
 from ospbridge.daemon.notices import foreign_reset
 from ospbridge.errors import BarrierStuck, LocalProtocolError, OspBridgeError, TaskError
 from ospbridge.observe import logs
-from ospbridge.transport.lane import Bell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,8 +91,6 @@ class StepBarrier:
         self._channels = observers.channels
         self._measures = measures
         self._limit = limit
-        self.bell = Bell()
-        """Tells environments that have their answers in memory which they share."""
         self._left: list[Waiter] = []
         """Who left the waiting to others, in the order in which they acted."""
         self._minding = trio.lowlevel.ParkingLot()
@@ -123,7 +120,7 @@ class StepBarrier:
     def gave_way_at(self) -> float:
         """When other tasks had their turn in a step, by trio's clock."""
         session = self._keeper.session
-        return session.gave_way_at if session is not None else 0.0
+        return session.yielded_at if session is not None else 0.0
 
     # --- acting ----------------------------------------------------------------------------------------------------
 
@@ -293,7 +290,7 @@ class StepBarrier:
             if most > 1:
                 lockstep.repeating()
             for repeats in range(most):
-                outcomes = await (session.step_on() if begun else session.step(lockstep.actions))
+                outcomes = await (session.finish_step() if begun else session.step(lockstep.actions))
                 self.steps += 1
                 self._measures.stepped(-began + (began := clock()))
                 ended = lockstep.stepped(outcomes, repeats=repeats)
@@ -357,15 +354,11 @@ class StepBarrier:
 
     def _tell(self) -> None:
         waiting, self._left = self._left, []
-        self.bell.hold()
-        try:
-            for waiter in waiting:
-                for attachment in waiter.acting:
-                    if attachment.acted:
-                        self._left.append(waiter)
-                        break
-                else:
-                    waiter.stepped()
-        finally:
-            self.bell.release()
+        for waiter in waiting:
+            for attachment in waiter.acting:
+                if attachment.acted:
+                    self._left.append(waiter)
+                    break
+            else:
+                waiter.stepped()
         self.summon()

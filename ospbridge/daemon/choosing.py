@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import AgentNotFound, AgentTaken, UsageError
 from ospbridge.interface import chosen
+from ospbridge.text import listed
 from ospbridge.toml.nearest import nearest
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def unknown(agents: Iterable[str], name: str) -> AgentNotFound:
     """The error for a name or glob that fits none of the daemon's agents."""
     names = list(agents)
     return AgentNotFound(
-        f"the daemon has no agent {name!r}; it has {', '.join(names) or 'none at all'}",
+        f"the daemon has no agent {name!r}; it has {listed(names) or 'none at all'}",
         hint=nearest(name, names)
         or "`ospbridge status` lists the daemon's agents, `ospbridge connect --agent GLOB` chooses them",
     )
@@ -91,14 +92,14 @@ def _only_free(agents: Mapping[str, HeldAgent], driver: Driver) -> HeldAgent:
     if len(free) == 1 or (not free and len(own) == 1):
         return (free or own)[0]
     if free:
-        names = ", ".join(held.interface.name for held in free)
+        names = listed(held.interface.name for held in free)
         raise UsageError(f"the daemon has several free agents: {names}", hint="name one, agent=NAME")
     taken = [_taken(held, holder) for held in agents.values() if (holder := _holder(held, driver))]
     raise (
         taken[0]
         if len(taken) == 1
         else AgentTaken(
-            f"every agent of the daemon is taken: {', '.join(agents)}",
+            f"every agent of the daemon is taken: {listed(agents)}",
             hint="`ospbridge status` shows by whom",
         )
     )

@@ -33,7 +33,7 @@ from ospbridge.errors import (
 )
 from ospbridge.interface import LARGEST_SEED, DrawnSeed, unobserved
 from ospbridge.observe import logs
-from ospbridge.session.attempts import Attempts
+from ospbridge.session.rebuild import Attempts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -145,11 +145,6 @@ class Conductor:
         """What went over the line to and from the simulator."""
         session = self._keeper.session
         return self.measures.datagrams(session.machine.retries if session is not None else 0)
-
-    @property
-    def outputs_normalised(self) -> bool:
-        session = self._keeper.session
-        return session is not None and session.profile.outputs_normalised
 
     def logging(self) -> AbstractContextManager[object]:
         """Within it, what this task logs says which simulator it is about, where there are several."""
@@ -302,7 +297,7 @@ class Conductor:
         except OspBridgeError as error:
             await self._keeper.explain(error)
             self._keeper.give_up(error)
-            if isinstance(error, BarrierStuck) or not self._attempts.go_on(free=self._keeper.free):
+            if isinstance(error, BarrierStuck) or not self._attempts.again(free=self._keeper.free):
                 self._attempts = Attempts()
                 lockstep.refuse(error)
             else:
@@ -314,7 +309,7 @@ class Conductor:
 
     async def _look_back(self, session: TrioSession) -> None:
         """At the steps of an episode that the reset to come abandons, which no audit has ended."""
-        doubt = await session.look_back()
+        doubt = await session.audit_previous()
         if doubt:
             self.lockstep.doubt = doubt
             log.warning("an abandoned episode is in doubt", reason=doubt)

@@ -15,7 +15,7 @@ from ospbridge.errors import OspBridgeError
 from ospbridge.interface import chosen
 from ospbridge.observe import logs
 from ospbridge.osp.timing import RESTART_SETTLES
-from ospbridge.session.budget import Budget
+from ospbridge.session.rebuild import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

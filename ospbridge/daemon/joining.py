@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ospbridge.counts import numbered
 from ospbridge.daemon.patience import Patience
 from ospbridge.errors import (
     AgentNotFound,
@@ -23,6 +22,7 @@ from ospbridge.errors import (
 from ospbridge.interface import chosen
 from ospbridge.observe import logs
 from ospbridge.session.trio_session import TrioSession
+from ospbridge.text import listed, pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ospbridge.interface import AgentInterface
     from ospbridge.observe.tally import Tally
     from ospbridge.observe.trace import TraceWriter
-    from ospbridge.session.budget import Budget
+    from ospbridge.session.rebuild import Budget
 
 __all__ = ["awaited", "join"]
 
@@ -130,7 +130,7 @@ def _mistaken(error: OspBridgeError, settings: Settings, session: TrioSession) -
 
     Agents are, where the scene is loaded and nothing says that they are to be waited for: a name may be mistyped.
     """
-    return awaited(error) != "agents" or (settings.wait is None and bool(session.conversation.agents))
+    return awaited(error) != "agents" or (settings.wait is None and bool(session.core.agents))
 
 
 def _waiting(settings: Settings, error: OspBridgeError, waited: float) -> None:
@@ -175,18 +175,18 @@ async def _connected(
 
 def _too_few(session: TrioSession, settings: Settings, *, free: Sequence[str]) -> OspBridgeError:
     """Fewer agents are free than must wait for the first reset: others may let go of theirs, or there are no more."""
-    there = {entry.name for entry in session.conversation.agents}
+    there = {entry.name for entry in session.core.agents}
     wanted = chosen(sorted(there), settings.agents) if settings.agents else sorted(there)
     if len(wanted) < settings.quorum:
         return ConfigurationError(
-            f"a quorum of {settings.quorum} can never be met: {numbered(len(wanted), 'agent')}",
+            f"a quorum of {settings.quorum} can never be met: {pluralize(len(wanted), 'agent')}",
             hint="lower --quorum, or take more agents with --agent",
         )
     taken = [name for name in wanted if name not in free]
     return AgentTaken(
         f"a quorum of {settings.quorum} needs more than the "
-        f"{numbered(len(free), 'agent')} of {session.server} that are free; "
-        f"controlled by other clients: {', '.join(taken)}",
+        f"{pluralize(len(free), 'agent')} of {session.server} that are free; "
+        f"controlled by other clients: {listed(taken)}",
         agents=taken,
     )
 

@@ -17,10 +17,7 @@ from ospbridge.daemon.notices import foreign_reset
 from ospbridge.daemon.patience import Patience
 from ospbridge.errors import BarrierStuck, OspBridgeError, QueryTimeout, SessionLost, SimulatorNotFound
 from ospbridge.observe import logs
-from ospbridge.osp.step.lateness import Lateness
-from ospbridge.session.absence import Absence
-from ospbridge.session.attempts import costs_nothing
-from ospbridge.session.budget import Budget
+from ospbridge.session.rebuild import Budget, PortProbe, costs_nothing
 from ospbridge.task.making import task_maker
 from ospbridge.task.vectors import spelled_out, undecided
 
@@ -88,7 +85,7 @@ class SessionKeeper:
         """Whose turn it is to use the session while nobody plays."""
         self._stuck = False
         """The session was given up because others did not vote."""
-        self._absence: Absence | None = None
+        self._absence: PortProbe | None = None
         """Of the simulator, where the session was over when it was given up."""
         self._budget: Budget | None = None
         """Of rebuilds; None before the first run."""
@@ -151,7 +148,7 @@ class SessionKeeper:
         if self.session is not None:
             self.free = costs_nothing(error, self.session.machine)
             if self.session.over:
-                self._absence = Absence(self.session.server)
+                self._absence = PortProbe(self.session.server)
         foreign = sorted(self.session.machine.foreign) if self.session is not None else []
         risk = {"leaving_may_step": foreign} if foreign and self._vote_outstanding else {}
         if self._listening is not None:
@@ -161,7 +158,7 @@ class SessionKeeper:
 
     @property
     def _vote_outstanding(self) -> bool:
-        return self.session is not None and self.session.machine.vote_outstanding
+        return self.session is not None and self.session.machine.episode.request_outstanding
 
     def changed(self) -> None:
         """Somebody came, went, ended an episode, or gave up the session: it may be time to listen, or to rebuild."""
@@ -189,7 +186,7 @@ class SessionKeeper:
         budget = self._budget = self._budget or Budget(trio.current_time())
         forcing = Forcing(settings)
         patience: Patience | None = None
-        lateness = Lateness()
+        previous: TrioSession | None = None
         away = False
         while True:
             unfit: OspBridgeError | None = None
@@ -204,8 +201,9 @@ class SessionKeeper:
                 report=self._not_joined,
                 launcher=self._launcher,
             )
-            session.machine.learn_from(lateness)
-            lateness = session.machine.lateness
+            if previous is not None:
+                session.inherit(previous)
+            previous = session
             try:
                 self.number += 1
                 bounded = session.profile.outputs_normalised
@@ -214,7 +212,7 @@ class SessionKeeper:
                 for task in tasks:
                     # Who is told of a step is told them as numbers.
                     task.name_no_infos()
-                await session.equip(tasks)
+                await session.subscribe(tasks)
                 foreign = session.machine.foreign
                 missing = self._lockstep.take_agents(tasks, foreign)
                 if missing:
@@ -236,7 +234,7 @@ class SessionKeeper:
                 self.broken = error.message
                 self._lost_to = error
                 if session.over:
-                    self._absence = Absence(session.server)
+                    self._absence = PortProbe(session.server)
             except OspBridgeError as error:
                 # At first it may be a mistake of the user's.
                 if self.session is not None or not self._fitted:
@@ -257,7 +255,7 @@ class SessionKeeper:
             absence, self._absence = self._absence, None
             free, self.free = self.free, False
             away = (
-                (absence is not None and await absence.settle())
+                (absence is not None and await trio.to_thread.run_sync(absence.was_away))
                 or free
                 # What that costs is counted where it is started again.
                 or (self._launcher is not None and not self._launcher.alive)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ospbridge.daemon.settings import Settings
     from ospbridge.errors import OspBridgeError
     from ospbridge.interface import Endpoint
-    from ospbridge.session.budget import Budget
+    from ospbridge.session.rebuild import Budget
 
 __all__ = ["SimulatorLauncher"]
 

@@ -18,6 +18,7 @@ from ospbridge.daemon.awaited_reset import AwaitedReset
 from ospbridge.daemon.choosing import OUT_OF_REACH, choose
 from ospbridge.daemon.holding import Holds
 from ospbridge.errors import OspBridgeError, SessionLost, TaskError
+from ospbridge.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -60,7 +61,7 @@ class LockStep:
         self.action_repeat = 1
         """Steps of the simulator for one action: the same for all, because all step together."""
         self.actions: dict[str, NDArray[np.float32] | bytes] = {}
-        """Inputs of the step to come, of every agent of the session; as ``Vote.fill`` takes them."""
+        """Inputs of the step to come, of every agent of the session; as ``StepRequest.fill`` takes them."""
         self.seed = 0
         """What the simulator was given at the last reset."""
         self.begun = False
@@ -247,7 +248,7 @@ class LockStep:
 
     def drop_laggards(self, limit: float, now: float) -> None:
         """Those who have not acted are too slow: their episodes are over, and they rest."""
-        waiting = ", ".join(a.name for a in self.playing if a.acted)
+        waiting = listed(a.name for a in self.playing if a.acted)
         for attachment in tuple(self.playing):
             if not attachment.acted:
                 reason = (

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import ospbridge
 from ospbridge.daemon.attachment import FREE, State
 from ospbridge.hub.status import STEP_BOUNDS
+from ospbridge.text import identifier
 
 if TYPE_CHECKING:
     from prometheus_client.registry import CollectorRegistry
@@ -134,7 +135,7 @@ METRICS: Final = (
     Metric("counter", "ospbridge_resets", "Resets of the simulator that this daemon ran.", _SIMULATOR,
            _each(lambda status: status.resets)),
     Metric("histogram", "ospbridge_step_seconds",
-           "Seconds that a step of the simulator took, from the last vote to the outcome.", _SIMULATOR,
+           "Seconds that a step of the simulator took, from the last step request to the outcome.", _SIMULATOR,
            _each(_step_seconds)),
     Metric("counter", "ospbridge_datagrams", "Datagrams of OSP, by direction and code.",
            ("simulator", "direction", "code"), _counted(_datagrams)),
@@ -203,7 +204,9 @@ class _Collector:
         look = Look(self._overlook)
         for metric in METRICS:
             family = kinds[metric.kind](metric.name, metric.help, labels=metric.labels)
-            for labels, value in metric.read(look):
+            for whose, value in metric.read(look):
+                # Labels of two agents are never the same, which would make the whole answer invalid.
+                labels = [identifier(str(label)) for label in whose]
                 if metric.kind == "histogram":
                     family.add_metric(labels, *value)
                 else:

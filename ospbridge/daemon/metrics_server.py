@@ -11,8 +11,7 @@ from ospbridge.errors import ConfigurationError
 from ospbridge.observe import logs
 from ospbridge.observe.sparing import Sparing
 from ospbridge.transport.addresses import is_loopback
-from ospbridge.transport.crowding import Crowd
-from ospbridge.transport.host_names import names_us
+from ospbridge.transport.admission import VisitorLimit, names_us
 
 if TYPE_CHECKING:
     import h11
@@ -55,7 +54,7 @@ def need_the_extra() -> None:
 class _MetricsServer:
     def __init__(self, address: Endpoint) -> None:
         self._address = address
-        self._crowd = Crowd(MOST_AT_ONCE)
+        self._crowd = VisitorLimit(MOST_AT_ONCE)
         self._complaint = Sparing()
 
     async def run(self, overlook: Overlook) -> None:

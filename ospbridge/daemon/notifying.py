@@ -11,6 +11,8 @@ import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from ospbridge.text import printable
+
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
     from types import TracebackType
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Notifier"]
 
 LONGEST: Final = 500
-"""Characters of a status."""
+"""Bytes of a status."""
 
 
 class Notifier:
@@ -64,4 +66,4 @@ class Notifier:
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split())[:LONGEST]
+    return printable(" ".join(text.split()), LONGEST)

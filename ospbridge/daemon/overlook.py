@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ospbridge.counts import numbered
+from ospbridge.text import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,13 +55,15 @@ class Overlook:
             for conductor in self.conductors
             if not conductor.ready
         ]
-        joined = f"{len(self.conductors) - len(away)} of {numbered(len(self.conductors), 'simulator')} joined"
+        joined = (
+            f"{len(self.conductors) - len(away)} of {pluralize(len(self.conductors), 'simulator')} joined"
+        )
         return "; ".join([joined, *away])
 
     def _agents(self) -> str:
         held = [agent for conductor in self.conductors for agent in conductor.lockstep.held.values()]
         driven = sum(bool(agent.attachments) for agent in held)
-        return f"{driven} of {numbered(len(held), 'agent')} driven"
+        return f"{driven} of {pluralize(len(held), 'agent')} driven"
 
 
 def _hangs(conductor: Conductor, now: float) -> bool:

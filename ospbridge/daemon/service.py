@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import trio
 
 from ospbridge.daemon.conductor import Conductor
+from ospbridge.daemon.hub.admission import TlsListener
 from ospbridge.daemon.hub.server import HubServer
 from ospbridge.daemon.launching import SimulatorLauncher
 from ospbridge.daemon.notifying import Notifier
@@ -22,7 +23,6 @@ from ospbridge.daemon.supervision import reloading, supervise
 from ospbridge.errors import OspBridgeError, SessionLost
 from ospbridge.observe import logs
 from ospbridge.observe.trace import TraceWriter
-from ospbridge.transport.tls import TlsListener
 from ospbridge.transport.unix import HubSocket
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ospbridge.daemon.attachment import State
 from ospbridge.daemon.awaited_reset import blocked_by_same_thread
 from ospbridge.errors import AgentsInUse, BarrierStuck
+from ospbridge.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,4 +58,4 @@ def withheld(lockstep: LockStep, seconds: float, *, not_joined: str, given_up_hi
 
 
 def _told(attachments: Iterable[Attachment]) -> str:
-    return ", ".join(f"{a.name} (driven by {a.driver})" for a in attachments)
+    return listed(f"{a.name} (driven by {a.driver})" for a in attachments)

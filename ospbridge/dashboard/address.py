@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ospbridge.errors import ConfigurationError
-from ospbridge.transport.host_names import is_ip, named, names_us
+from ospbridge.transport.addresses import is_ip
+from ospbridge.transport.admission import host_name, names_us
 
 if TYPE_CHECKING:
     from ospbridge.interface import Endpoint
@@ -67,7 +68,7 @@ def called(name: str) -> str:
     found = name.strip().lower().removesuffix(".")
     if _NAME.fullmatch(found) or is_ip(found):
         return found
-    inner = named(found.partition("://")[2].partition("/")[0] or found.partition("/")[0])
+    inner = host_name(found.partition("://")[2].partition("/")[0] or found.partition("/")[0])
     if inner is not None and (_NAME.fullmatch(inner) or is_ip(inner)):
         hint = f"write {inner} alone, without scheme, port and path"
     else:

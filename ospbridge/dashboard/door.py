@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ospbridge.errors import ConfigurationError
-from ospbridge.transport.crowding import Crowd
+from ospbridge.transport.admission import VisitorLimit
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -33,7 +33,7 @@ class Door:
 
     def __init__(self, inside: Path, *, most: int = MOST_CONNECTIONS, patience: float = PATIENCE) -> None:
         self._inside = inside
-        self._crowd = Crowd(most)
+        self._crowd = VisitorLimit(most)
         self._patience = patience
 
     async def let_in(self, visitor: trio.SocketStream) -> None:

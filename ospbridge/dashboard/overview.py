@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 
 from ospbridge.hub.status import UpstreamStatus
+from ospbridge.text import identifier, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -64,7 +65,7 @@ class Simulator(msgspec.Struct, frozen=True):
 
 
 class Agent(msgspec.Struct, frozen=True):
-    """How an agent stands."""
+    """How an agent stands. ``name``: its ``ospbridge.text.identifier``."""
 
     simulator: str
     name: str
@@ -114,7 +115,7 @@ class Overview:
             parts["daemon", ""] = Daemon(status.version, status.pid, began)
             parts["simulator", status.name] = self._simulator(status, now)
             for agent in status.agents:
-                key = _id(status.name, agent.name)
+                key = _id(status.name, identifier(agent.name))
                 parts["agent", key] = _agent(status.name, agent)
                 parts["history", key] = History(agent.episodes, agent.returns, agent.lengths)
         parts.update(_upstreams(statuses))
@@ -169,7 +170,14 @@ def changes(told: Mapping[Key, Any], parts: Mapping[Key, Any]) -> list[Change]:
 
 
 def _agent(simulator: str, agent: AgentStatus) -> Agent:
-    return Agent(simulator, agent.name, agent.state, agent.driver, agent.steps, agent.episodes)
+    return Agent(
+        simulator,
+        identifier(agent.name),
+        agent.state,
+        printable(agent.driver),
+        agent.steps,
+        agent.episodes,
+    )
 
 
 def _upstreams(statuses: Sequence[StatusReply]) -> Parts:

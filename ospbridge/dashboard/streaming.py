@@ -14,6 +14,7 @@ import trio
 from ospbridge.dashboard.overview import changes
 from ospbridge.dashboard.traces import Curves, Traces
 from ospbridge.errors import OspBridgeError
+from ospbridge.text import identifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,11 +113,24 @@ class EventStream:
             found += encoded("points", points)
         return bytes(found)
 
+    def _named(self, simulator: str, agent: str) -> str:
+        """The name of the agent that a page calls so."""
+        return next(
+            (
+                each.name
+                for status in self._source.statuses()
+                if status.name == simulator
+                for each in status.agents
+                if identifier(each.name) == agent
+            ),
+            agent,
+        )
+
     async def _watch(self, simulator: str, agent: str) -> None:
         """An agent that is gone may come again, and may be another one then."""
         while True:
             try:
-                with self._source.watching(simulator, agent) as watching:
+                with self._source.watching(simulator, self._named(simulator, agent)) as watching:
                     self._traces.take()
                     self._trouble = None
                     self._curves = Curves.of(watching.description)

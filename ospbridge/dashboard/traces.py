@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from ospbridge.hub.replies import Kind
+from ospbridge.text import LIST, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,7 +111,7 @@ def _point(moment: Moment, time: float) -> Point:
         _numbers(moment.observation),
         _numbers(moment.inputs),
         _numbers(moment.infos),
-        moment.reason,
+        printable(moment.reason, LIST),
     )
 
 
@@ -123,7 +124,7 @@ def _number(value: float) -> float | None:
 
 
 def _bounded(values: Sequence[Range]) -> list[tuple[str, float | None, float | None]]:
-    return [(name, _number(low), _number(high)) for name, low, high in values[:MOST_CURVES]]
+    return [(printable(name), _number(low), _number(high)) for name, low, high in values[:MOST_CURVES]]
 
 
 def _beyond(values: Sequence[Range]) -> int:

@@ -24,6 +24,7 @@ from ospbridge.errors import (
     SessionLost,
     SimulatorNotFound,
 )
+from ospbridge.text import listed
 from ospbridge.transport.addresses import resolve
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ class Conformance:
         agents = self._stage.agents()
         taken = [agent.name for agent in agents if not agent.available]
         if deviation.alone and taken:
-            return not_tried(f"other clients control {', '.join(taken)}, and would be disturbed")
+            return not_tried(f"other clients control {listed(taken)}, and would be disturbed")
         if len(agents) < deviation.agents:
             has = f"has {len(agents)}" if agents else "has none"
             return not_tried(f"it takes {deviation.agents} agents, and the simulator {has}")

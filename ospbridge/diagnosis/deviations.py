@@ -182,7 +182,7 @@ DEVIATIONS: Final = (
     ),
     Deviation(
         id="D22",
-        title="votes survive a reset",
+        title="step requests survive a reset",
         document="a reset is a fresh start",
         server="step requests from before a reset still count after it",
         probe=resetting.votes_survive,
@@ -193,7 +193,7 @@ DEVIATIONS: Final = (
         id="D23",
         title="text is ASCII",
         document="a string is a sequence of bytes",
-        server="a byte above 127 ends the text",
+        server="a byte above 127 comes back as 00, which ends the text",
         probe=values.no_ascii,
     ),
     Deviation(

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ospbridge.diagnosis.line import SILENCE, Line
 from ospbridge.errors import ConfigurationError
 from ospbridge.interface import Endpoint
-from ospbridge.osp.client.surplus import SurplusMachine
 from ospbridge.osp.codes import Code
+from ospbridge.osp.connect import SurplusMachine
 from ospbridge.osp.messages import End
 from ospbridge.osp.timing import Limits
-from ospbridge.session.arriving import Arrival
-from ospbridge.session.blocking_connecting import find_handler
-from ospbridge.session.seeing_off import SeeingOff
+from ospbridge.session.channel import OpenPort
+from ospbridge.session.connect import find_handler
 from ospbridge.transport.udp import open_udp, receive_from
 
 if TYPE_CHECKING:
@@ -43,27 +42,19 @@ def join(server: Server, profile: Profile | None, *, timeout: float) -> Line:
 
     Raises SimulatorNotFound, SimulatorSilent, VersionRefused.
     """
-    with Arrival(
-        server.family,
+    found = find_handler(
+        server.family, server.address, profile, limits=Limits(connect=timeout), trace=server.trace
+    )
+    return Line(
+        found.sock,
+        found.profile,
         server.address,
-        profile,
-        limits=Limits(connect=timeout),
-        now=monotonic(),
+        found.handler,
+        found.greeting,
+        lease=found.lease,
+        others=found.surplus,
         trace=server.trace,
-    ) as arrival:
-        find_handler(arrival, [])
-        tenure = arrival.connect()
-        handler, found = arrival.found
-        return Line(
-            arrival.sock,
-            found,
-            server.address,
-            handler,
-            arrival.machine.greeting,
-            tenure=tenure,
-            others=arrival.others(),
-            trace=server.trace,
-        )
+    )
 
 
 def _send(sock: socket.socket, data: bytes, destination: Endpoint, trace: TraceWriter | None) -> None:
@@ -112,7 +103,7 @@ def answer_to(server: Server, init: bytes, line: Line) -> bytes | None:
     except BaseException:
         sock.close()
         raise
-    line.owe(SeeingOff(sock, SurplusMachine(server.address, line.profile, owed), trace=server.trace))
+    line.owe(OpenPort(sock, SurplusMachine(server.address, line.profile, owed), trace=server.trace))
     return answer
 
 

@@ -12,10 +12,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from ospbridge.errors import AgentTaken, OspBridgeError, QueryTimeout, RemoteProtocolError, SessionLost
-from ospbridge.osp.client.machine import ClientMachine
-from ospbridge.osp.client.unanswered import WRITES_OTHERWISE
-from ospbridge.osp.client.unasked import LISTED
+from ospbridge.osp.client import ClientMachine
 from ospbridge.osp.messages import (
+    AgentInfo,
+    AgentInfoNext,
+    AgentOverview,
+    AgentOverviewNext,
     DeregisterFromAgent,
     DeregisterFromAgentAck,
     End,
@@ -26,10 +28,12 @@ from ospbridge.osp.messages import (
     RegisterForAgentAck,
     Truncated,
     ValueIds,
+    ValueInfo,
     decode_reply,
 )
+from ospbridge.osp.queries import UNREADABLE
 from ospbridge.osp.timing import Limits
-from ospbridge.session.blocking_connecting import see_off
+from ospbridge.session.channel import wait_readable
 from ospbridge.transport.udp import LARGEST_DATAGRAM
 
 if TYPE_CHECKING:
@@ -38,10 +42,11 @@ if TYPE_CHECKING:
 
     from ospbridge.interface import AgentEntry, Endpoint
     from ospbridge.observe.trace import TraceWriter
-    from ospbridge.osp.client.machine import Exchange
+    from ospbridge.osp.client import Exchange
+    from ospbridge.osp.connect import SurplusMachine
     from ospbridge.osp.profile import Profile
-    from ospbridge.session.seeing_off import SeeingOff
-    from ospbridge.session.tenure import Tenure
+    from ospbridge.session.channel import OpenPort
+    from ospbridge.session.lease import SessionLease
 
 __all__ = ["SILENCE", "Line", "Reply"]
 
@@ -54,6 +59,10 @@ LEAVING: Final = (SILENCE, SILENCE, SILENCE)
 """Who leaves does not wait as long."""
 LISTING: Final = 15.0
 """Seconds for all pieces of a list, as long as some come."""
+LISTED: Final = frozenset(
+    kind.CODE for kind in (AgentOverview, AgentOverviewNext, AgentInfo, AgentInfoNext, ValueIds, ValueInfo)
+)
+"""What lists are made of."""
 NOTHING: Final = "/ospbridge/conformance/no such value"
 """An expression that fits no variable: the question with the shortest answer."""
 
@@ -64,7 +73,7 @@ def _hinted() -> Iterator[None]:
     try:
         yield
     except RemoteProtocolError as error:
-        error.hint = WRITES_OTHERWISE
+        error.hint = UNREADABLE
         raise
 
 
@@ -89,8 +98,8 @@ class Line:
         handler: Endpoint,
         greeting: bytes,
         *,
-        tenure: Tenure,
-        others: SeeingOff | None = None,
+        lease: SessionLease,
+        others: OpenPort[SurplusMachine] | None = None,
         trace: TraceWriter | None = None,
     ) -> None:
         self.profile = profile
@@ -103,7 +112,7 @@ class Line:
         self._poll = select.poll()
         self._poll.register(sock.fileno(), select.POLLIN)
         self._trace = trace
-        self._tenure = tenure
+        self._lease = lease
         self._others = [] if others is None else [others]
         self._open = True
         self._over = False
@@ -267,19 +276,19 @@ class Line:
         self._renew_lease()
 
     def _renew_lease(self) -> None:
-        self._tenure.renew({name: agent_id for agent_id, name in self.controlled.items()})
+        self._lease.renew({name: agent_id for agent_id, name in self.controlled.items()})
 
     @property
     def listened(self) -> bool:
         """Whether an event was registered for."""
-        return self._tenure.events
+        return self._lease.events
 
     def listen(self) -> None:
         """An event is about to be registered for."""
-        self._tenure.events = True
-        self._renew_lease()
+        agents = {name: agent_id for agent_id, name in self.controlled.items()}
+        self._lease.renew(agents, events=True)
 
-    def owe(self, others: SeeingOff) -> None:
+    def owe(self, others: OpenPort[SurplusMachine]) -> None:
         """INITs from elsewhere met silence: a server that serves one client at a time reads them when this one left."""
         self._others.append(others)
 
@@ -298,7 +307,9 @@ class Line:
                     self.ask(End(), EndAck, waits=LEAVING)
                     self._over = True
                     for others in self._others:
-                        see_off(others, monotonic() + sum(LEAVING))
+                        others.machine.begin(monotonic(), monotonic() + sum(LEAVING))
+                        while not others.turn(monotonic()):
+                            wait_readable([others.sock], others.machine.deadline)
         finally:
             self.close()
 
@@ -306,14 +317,10 @@ class Line:
         """Close the socket; what may still be ours stays in the lease, for a successor to free."""
         self._open = False
         if self._over:
-            self._tenure.end()
-        self._tenure.unguard()
-        # Whoever finds the lease unlocked takes it that its port can be had.
-        self._socket.close()
+            self._lease.end()
+        self._lease.close()
         for others in self._others:
-            others.close()
-        if not self._over:
-            self._tenure.abandon()
+            others.sock.close()
 
     def forget(self) -> None:
         """All agents of this line are free, for its handler is gone."""

@@ -15,6 +15,7 @@ from ospbridge.observe.base_directories import base_directory
 from ospbridge.observe.runtime import default_hub, hubs, runtime_directory
 from ospbridge.observe.state import state_directory
 from ospbridge.session.lease import SUFFIX, Lease
+from ospbridge.text import listed
 from ospbridge.transport.unix import LOCK, LONGEST_PATH, connect_unix
 
 if TYPE_CHECKING:
@@ -205,6 +206,6 @@ def _agents(path: Path) -> tuple[str, str]:
     try:
         with path.open("rb") as file:
             lease = Lease(**json.loads(file.read(LARGEST_LEASE)))
-        return str(lease.endpoint), ", ".join(map(str, lease.agents)) or "a client's place without agents"
+        return str(lease.endpoint), listed(map(str, lease.agents)) or "a client's place without agents"
     except (OSError, ValueError, TypeError, RecursionError):
         return "", path.name

@@ -4,30 +4,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ospbridge.counts import numbered
 from ospbridge.diagnosis.checks import Check, advice, problem, well
 from ospbridge.diagnosis.stalls import check_scheduling
 from ospbridge.errors import OspBridgeError
 from ospbridge.osp.timing import Limits
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.hub_client import HubClient
-from ospbridge.session.matching import NO_SCENE
+from ospbridge.session.names import NO_SCENE
+from ospbridge.text import listed, pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ospbridge.interface import AgentEntry, Endpoint
+    from ospbridge.observe.trace import TraceWriter
     from ospbridge.transport.tls import TlsFiles
 
 __all__ = ["check_hub", "check_simulator"]
 
 
-def check_simulator(simulator: Endpoint, *, timeout: float) -> Iterator[Check]:
+def check_simulator(
+    simulator: Endpoint, *, timeout: float, trace: TraceWriter | None = None
+) -> Iterator[Check]:
     """Join as a client that only looks, and leave again; then see how its threads are scheduled."""
     subject = f"simulator {simulator}"
     try:
         with BlockingSession.connect(
-            simulator, limits=Limits(connect=timeout, query=min(timeout, 5.0)), reclaim_stale=False
+            simulator,
+            limits=Limits(connect=timeout, query=min(timeout, 5.0)),
+            reclaim_stale=False,
+            trace=trace,
         ) as session:
             profile = session.profile
             agents = session.agents()
@@ -48,11 +54,11 @@ def _answers(subject: str, profile: str, agents: Sequence[AgentEntry]) -> Check:
             f"answers (profile {profile}), and offers no agents",
             NO_SCENE,
         )
-    detail = f"answers (profile {profile}); {numbered(len(agents), 'agent')}, {len(agents) - len(taken)} of them free"
+    detail = f"answers (profile {profile}); {pluralize(len(agents), 'agent')}, {len(agents) - len(taken)} of them free"
     if len(taken) == len(agents):
         return advice(
             subject,
-            f"{detail}: {', '.join(taken)} taken",
+            f"{detail}: {listed(taken)} taken",
             "stop the client that has them; if it died: ospbridge restart-communication",
         )
     return well(subject, detail)
@@ -87,5 +93,5 @@ def check_hub(hub: str | None, *, timeout: float, tls: TlsFiles | None = None) -
     return well(
         subject,
         f"ospbridge {status.version}, pid {status.pid}, joined "
-        f"{status.simulator} with {numbered(len(status.agents), 'agent')}",
+        f"{status.simulator} with {pluralize(len(status.agents), 'agent')}",
     )

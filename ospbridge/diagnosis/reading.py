@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from ospbridge.diagnosis.findings import Finding, not_seen, not_tried, seen
 from ospbridge.errors import QueryTimeout
-from ospbridge.osp.client.bursts import collect
+from ospbridge.osp.lists import Listed, collect
 from ospbridge.osp.messages import (
     AgentInfo,
     AgentOverview,
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ospbridge.diagnosis.stage import Stage
-    from ospbridge.osp.client.machine import Exchange
-    from ospbridge.osp.messages import Message
+    from ospbridge.osp.client import Exchange
 
 __all__ = [
     "AGAINST",
@@ -50,7 +49,7 @@ def list_acks(stage: Stage) -> Finding:
     """D4: whether a list waits for one acknowledgement, and takes whatever comes for it."""
     line = stage.line
 
-    def listing(tries: int) -> Exchange[tuple[Message, dict[int, Message], bool]]:
+    def listing(tries: int) -> Exchange[Listed]:
         return collect(
             line.lists,
             GetAgentOverview(),
@@ -62,12 +61,12 @@ def list_acks(stage: Stage) -> Finding:
         )
 
     def stops() -> bool:
-        _, pieces, complete = line.listed(listing(1))
-        if complete:
+        found = line.listed(listing(1))
+        if found.complete:
             line.send(AgentOverviewAck())
             return False
         stage.agents()
-        return len(pieces) == 1
+        return len(found.pieces) == 1
 
     def unacknowledged() -> bool:
         line.listed(listing(MANY))

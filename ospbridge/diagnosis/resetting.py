@@ -75,7 +75,8 @@ def observer_told(stage: Stage) -> Finding:
 def seed(stage: Stage) -> Finding:
     """D10: whether the seed of RESET_SIMULATION decides how the world begins."""
     with stage.controlling(1) as agents:
-        if _decides(lambda number: _begin(stage, agents, number)):
+        by_reset = _decides(lambda number: _begin(stage, agents, number))
+        if by_reset:
             return not_seen("equal seeds of RESET_SIMULATION begin alike, others do not")
         value = stage.value_named(SEED_VALUE)
         if value is None:
@@ -89,13 +90,18 @@ def seed(stage: Stage) -> Finding:
                 stage.line.ask(SetValue(value.id, before), SetValueAck)
     if by_value:
         return seen(f"the seed of RESET_SIMULATION decides nothing; {SEED_VALUE} does")
+    if by_reset is by_value is None:
+        return not_tried("nothing here depends on a seed: every episode begins alike")
     return not_tried(
         f"this world begins as it likes: neither RESET's seed nor {SEED_VALUE} (now {kept}) decides how"
     )
 
 
-def _decides(begin: Callable[[int], NDArray[np.uint32]]) -> bool:
-    """Whether a number of the first completion follows the seed. Others may follow a clock, a counter, or chance."""
+def _decides(begin: Callable[[int], NDArray[np.uint32]]) -> bool | None:
+    """Whether a number of the first completion follows the seed; None if all are the same whatever the seed.
+
+    Others may follow a clock, a counter, or chance.
+    """
     begins: dict[int, list[NDArray[np.uint32]]] = {number: [] for number in SEEDS}
     for count, number in enumerate(SEEDS, 1):
         begins[number].append(begin(number))
@@ -105,7 +111,7 @@ def _decides(begin: Callable[[int], NDArray[np.uint32]]) -> bool:
         first, other = (rows[0] for rows in begins.values())
         follows = alike[0] & alike[1] & (first != other)
         if not follows.any():
-            return False
+            return None if np.all(alike) and np.array_equal(first, other) else False
         if count == FEWEST and alike[0].all():
             return True
     return True
@@ -148,7 +154,7 @@ def observer_resets(stage: Stage) -> Finding:
 
 
 def votes_survive(stage: Stage) -> Finding:
-    """D22: whether a step vote made before a reset still counts after it."""
+    """D22: whether a step request made before a reset still counts after it."""
     for _ in range(ROUNDS):
         with stage.controlling(2) as (one, other):
             stage.reset(2)
@@ -163,8 +169,10 @@ def votes_survive(stage: Stage) -> Finding:
                 stage.vote(one)
             for _ in range(1 if fired else 2):
                 if stage.completion() is None:
-                    raise QueryTimeout(f"{stage.server} did not complete a step that all agents voted for")
+                    raise QueryTimeout(
+                        f"{stage.server} did not complete a step that was asked for of all agents"
+                    )
             if fired:
-                return seen("a step vote from before a reset completes a step after it")
-            return not_seen("a step vote from before a reset counts no more after it")
-    raise QueryTimeout(f"{stage.server} acknowledged no step vote in {ROUNDS} tries")
+                return seen("a step request from before a reset completes a step after it")
+            return not_seen("a step request from before a reset counts no more after it")
+    raise QueryTimeout(f"{stage.server} acknowledged no step request in {ROUNDS} tries")

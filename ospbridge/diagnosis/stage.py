@@ -15,8 +15,9 @@ import numpy as np
 from ospbridge.diagnosis.greeting import join
 from ospbridge.diagnosis.line import SILENCE
 from ospbridge.errors import AgentTaken, IncompleteListing, QueryTimeout
-from ospbridge.osp.client import roster
-from ospbridge.osp.client.listing import list_once, list_values
+from ospbridge.interface import ValueEntry
+from ospbridge.osp import agents
+from ospbridge.osp.lists import list_once, list_values
 from ospbridge.osp.messages import (
     GetValue,
     NextSimulationStep,
@@ -28,6 +29,8 @@ from ospbridge.osp.messages import (
     StepCompleted,
     StepCompletedAck,
     ValueContent,
+    ValueIds,
+    ValueInfo,
 )
 
 if TYPE_CHECKING:
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
 
     from ospbridge.diagnosis.greeting import Server
     from ospbridge.diagnosis.line import Line, Reply
-    from ospbridge.interface import AgentEntry, AgentInterface, ValueEntry
+    from ospbridge.interface import AgentEntry, AgentInterface
     from ospbridge.osp.messages import Message
     from ospbridge.osp.profile import Profile
 
@@ -94,7 +97,7 @@ class Stage:
 
     def agents(self) -> list[AgentEntry]:
         """All agents, as they are now."""
-        return list(self.line.listed(roster.overview(self.line.lists)))
+        return list(self.line.listed(agents.overview(self.line.lists)))
 
     def taken_by_others(self) -> list[str]:
         """Agents that other clients control."""
@@ -102,7 +105,7 @@ class Stage:
 
     def interface(self, agent: AgentEntry) -> AgentInterface:
         """What an agent has."""
-        found = self.line.listed(roster.agent_info(self.line.lists, agent.id))
+        found = self.line.listed(agents.agent_info(self.line.lists, agent.id))
         return replace(found, name=agent.name, type=agent.type)
 
     def values(self) -> tuple[ValueEntry, ...]:
@@ -113,12 +116,18 @@ class Stage:
 
     def find(self, expression: str) -> list[ValueEntry]:
         """The variables that the server finds for an expression. Raises QueryTimeout where some stay missing."""
-        count, entries, complete = self.line.listed(list_once(self.line.lists, expression))
-        if not complete:
+        found = self.line.listed(list_once(self.line.lists, expression))
+        entries = [
+            ValueEntry(piece.value_id, piece.name, piece.type)
+            for piece in found.pieces.values()
+            if isinstance(piece, ValueInfo)
+        ]
+        if not found.complete:
+            assert isinstance(found.head, ValueIds)
             raise IncompleteListing(
-                f"{self.server}: only {len(entries)} of {count} values that fit {expression!r} arrived"
+                f"{self.server}: only {len(entries)} of {found.head.found} values that fit {expression!r} arrived"
             )
-        return list(entries)
+        return entries
 
     def value_named(self, name: str) -> ValueEntry | None:
         """The variable of exactly that name."""

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ospbridge.counts import numbered
 from ospbridge.diagnosis.checks import Check, advice, skipped, well
 from ospbridge.diagnosis.stage import neutral
 from ospbridge.errors import OspBridgeError
 from ospbridge.launch.scheduling import owner_of, supported, threads_of
-from ospbridge.osp.client.stalls import STALLED
+from ospbridge.osp.notices import STALLED
+from ospbridge.text import listed, pluralize
 from ospbridge.transport.addresses import is_of_this_host, resolve
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def policies_told(threads: Sequence[Thread]) -> str:
     """How many threads there are under each policy."""
     counts = Counter(thread.policy for thread in threads)
     return ", ".join(
-        f"{numbered(count, 'thread')} under {policy}" for policy, count in sorted(counts.items())
+        f"{pluralize(count, 'thread')} under {policy}" for policy, count in sorted(counts.items())
     )
 
 
@@ -84,7 +84,7 @@ def measured_pace(session: BlockingSession) -> Pace | str:
     if not agents:
         return "the simulator offers no agents"
     if taken:
-        return f"another client steps this world: {', '.join(taken)} taken"
+        return f"another client steps this world: {listed(taken)} taken"
     (agent,) = session.register(agents[0].name)
     action = neutral(agent)
     took: list[float] = []

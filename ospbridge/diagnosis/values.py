@@ -6,11 +6,10 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from ospbridge.counts import numbered
 from ospbridge.diagnosis.findings import Finding, not_seen, not_tried, seen
 from ospbridge.diagnosis.reading import MANY, mostly
-from ospbridge.errors import OspBridgeError
-from ospbridge.osp.client.bursts import collect
+from ospbridge.errors import OspBridgeError, RemoteProtocolError
+from ospbridge.osp.lists import Listed, collect
 from ospbridge.osp.messages import (
     DeregisterFromValue,
     DeregisterFromValueAck,
@@ -19,10 +18,12 @@ from ospbridge.osp.messages import (
     RegisterForValueAck,
     SetValue,
     SetValueAck,
+    ValueContent,
     ValueIds,
     ValueInfo,
     ValueInfoAck,
 )
+from ospbridge.text import listed, pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from ospbridge.diagnosis.line import Reply
     from ospbridge.diagnosis.stage import Stage
     from ospbridge.interface import ValueEntry
-    from ospbridge.osp.client.machine import Exchange
+    from ospbridge.osp.client import Exchange
     from ospbridge.osp.messages import Message
 
 __all__ = [
@@ -104,7 +105,7 @@ def observe_count(stage: Stage) -> Finding:
     data = _observe(stage, values[0]).data
     forget(stage, values[:1])
     integers = (len(data) - 1) // 4
-    detail = f"one registration is answered with {numbered(integers, 'integer')}: {data.hex(' ')}"
+    detail = f"one registration is answered with {pluralize(integers, 'integer')}: {data.hex(' ')}"
     if integers not in (1, 2):
         return not_tried(f"neither an id nor a count and an id: {detail}")
     return seen(detail) if integers == 2 else not_seen(detail)
@@ -137,11 +138,11 @@ def type_names(stage: Stage) -> Finding:
     if by_interface is not None:
         theirs.append(f"{by_interface.type} for {by_interface.name}")
     if theirs:
-        return seen(f"types are called {', '.join(theirs)}")
+        return seen(f"types are called {listed(theirs)}")
     known = sorted(types & DOCUMENT_TYPES)
     if known:
-        return not_seen(f"types are called {', '.join(known)}")
-    return not_tried(f"the types {', '.join(sorted(types)) or '(none)'} are in no doubt")
+        return not_seen(f"types are called {listed(known)}")
+    return not_tried(f"the types {listed(sorted(types)) or '(none)'} are in no doubt")
 
 
 def expression_anchored(stage: Stage) -> Finding:
@@ -166,7 +167,7 @@ def listing_ack(stage: Stage) -> Finding:
         return not_tried("there are no variables")
     line = stage.line
 
-    def listing(expression: str, tries: int) -> Exchange[tuple[Message, dict[int, Message], bool]]:
+    def listing(expression: str, tries: int) -> Exchange[Listed]:
         return collect(
             line.lists,
             GetValueIds(expression),
@@ -178,12 +179,12 @@ def listing_ack(stage: Stage) -> Finding:
         )
 
     def stops() -> bool:
-        _, pieces, complete = line.listed(listing(".*", 1))
-        if complete:
+        found = line.listed(listing(".*", 1))
+        if found.complete:
             line.send(ValueInfoAck())
             return False
         stage.find(".*")
-        return len(pieces) == 1
+        return len(found.pieces) == 1
 
     def unacknowledged() -> bool:
         line.listed(listing(f".*{re.escape(values[0].name[1:])}", MANY))
@@ -209,6 +210,11 @@ def no_ascii(stage: Stage) -> Finding:
         if reply.status != 1:
             return not_tried(f"{TEXT_VALUE} refuses {sent!r} with status {reply.status}")
         got = stage.content(value)
+    except RemoteProtocolError as error:
+        # What a server writes that has 00 for each such byte: the text seems to end there, and more follows.
+        if not error.data.startswith(ValueContent.pack(value.id, b"a\0")):
+            raise
+        return seen(f"{sent!r}, written to {TEXT_VALUE}, reads as the bytes {error.data[5:].hex(' ')}")
     finally:
         with suppress(OspBridgeError):
             stage.line.ask(SetValue(value.id, before), SetValueAck)

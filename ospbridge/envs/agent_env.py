@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ospbridge.envs.seat import Seat
     from ospbridge.envs.watched import WatchedSeat
     from ospbridge.interface import AgentInterface
-    from ospbridge.session.annotating import NextNote
+    from ospbridge.session.agent_handle import NextNote
 
 __all__ = ["AgentEnv"]
 
@@ -94,7 +94,7 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Reset the world (of all agents: OSP resets are global). Raises BarrierStuck where others do not vote."""
+        """Reset the world (of all agents: OSP resets are global). Raises BarrierStuck where others do not reset."""
         super().reset(seed=seed)
         effective = drawn_seed(self.np_random) if seed is None else osp_seed(seed)
         feedback = self._open().reset(effective)
@@ -150,7 +150,7 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
         return self._watched.render()
 
     def close(self) -> None:
-        """Give the agent back, within 2 s. Safe to call again."""
+        """Give the agent back, within 2 s. Safe to call again, and from another thread than the one that steps."""
         self._seat = None
         self._finalizer()
 

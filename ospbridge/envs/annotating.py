@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ospbridge.counts import numbered
 from ospbridge.errors import LocalProtocolError, UsageError
+from ospbridge.text import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ospbridge.session.annotating import NextNote
+    from ospbridge.session.agent_handle import NextNote
 
 __all__ = ["annotate_rows", "check_annotates", "not_annotated"]
 
@@ -49,8 +49,8 @@ def annotate_rows(
     drawn = [None] * len(notes) if actions is None else actions
     if not len(action_logp) == len(action_dist_inputs) == len(drawn) == len(notes):
         raise LocalProtocolError(
-            f"expected {numbered(len(notes), 'row')}, one for each environment, got {len(action_logp)} of action_logp, "
-            f"{len(action_dist_inputs)} of action_dist_inputs and "
+            f"expected {pluralize(len(notes), 'row')}, one for each environment, got "
+            f"{len(action_logp)} of action_logp, {len(action_dist_inputs)} of action_dist_inputs and "
             f"{'none' if actions is None else len(drawn)} of action"
         )
     for note, logp, inputs, action in zip(notes, action_logp, action_dist_inputs, drawn, strict=True):

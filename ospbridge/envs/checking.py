@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import ScenarioInvalid
-from ospbridge.osp.client.clock import ITERATIONS, TIME_STEP_SIZE
-from ospbridge.osp.number_text import number
+from ospbridge.osp.codes import ITERATIONS, TIME_STEP_SIZE
+from ospbridge.osp.wire import number
 from ospbridge.task.making import make_task, task_class
 from ospbridge.task.scenario import SourceKind
 from ospbridge.task.variables import component_hint, components_in, number_in, source
 from ospbridge.task.vectors import note_misused, spelled_out, undecided
+from ospbridge.text import listed
 from ospbridge.toml.nearest import nearest
 from ospbridge.toml.tables import Mistakes
 
@@ -101,7 +102,7 @@ def _placed(mistake: str, at: int, agent: str) -> str:
 
 def _offered(table: AgentScenario, agents: list[AgentInterface]) -> str:
     names = [agent.name for agent in agents]
-    offered = ", ".join(f"{agent.name!r} of type {agent.type!r}" for agent in agents[:6])
+    offered = listed(f"{agent.name!r} of type {agent.type!r}" for agent in agents[:6])
     return nearest(table.match.name, names) or (f"there are {offered}" if offered else "it offers no agents")
 
 

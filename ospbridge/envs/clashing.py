@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ospbridge.errors import AgentsInUse, AgentTaken, UsageError
 from ospbridge.osp.profile import profile_named
+from ospbridge.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -54,7 +55,7 @@ def in_use(shared: SharedSession, patterns: Sequence[str], *, alone: bool) -> Ag
     ``alone``: each of the two has, or wants, a single agent.
     """
     held = "agents" if len(shared.agents) > 1 else "agent"
-    names = ", ".join(repr(agent.name) for agent in shared.agents)
+    names = listed(repr(agent.name) for agent in shared.agents)
     wanted = ", ".join(map(repr, patterns)) or "whichever is free"
     return AgentsInUse(
         f"an environment of this thread steps {held} {names} of {shared.terms.simulator}; "
@@ -77,7 +78,7 @@ def of_another_thread(
     if not names:
         return None
     return AgentTaken(
-        f"{error.message}; an environment that another thread of this process made has {', '.join(sorted(names))}",
+        f"{error.message}; an environment that another thread of this process made has {listed(sorted(names))}",
         hint="close that one first, or use it here too, one thread at a time",
         agents=error.agents,
     )

@@ -17,7 +17,7 @@ from ospbridge.errors import (
     TaskError,
 )
 from ospbridge.interface import unobserved
-from ospbridge.session.attempts import Attempts
+from ospbridge.session.rebuild import Attempts
 
 if TYPE_CHECKING:
     from ospbridge.envs.sharing import SharedSession
@@ -47,25 +47,25 @@ class DirectSeat:
         self._last = b""
         """The latest observation, float32; the array itself is its receiver's."""
         self._closed = False
-        self._equipped: BlockingSession | None = None
+        self._subscribed: BlockingSession | None = None
         """The session that was asked for what the task wants; a rebuild makes another, whoever rebuilds."""
         # Who plays goes on as it does.
         in_force = shared.terms
-        shared.heed(terms)
+        shared.configure(terms)
         try:
-            shared.session.equip((task,))
-            self._equipped = shared.session
+            shared.session.subscribe((task,))
+            self._subscribed = shared.session
         except SessionLost as error:
             # Another environment has lost it, and is still to be told. The first reset makes it anew.
             shared.give_up(error)
         finally:
-            shared.heed(in_force)
+            shared.configure(in_force)
 
     def reset(self, seed: int) -> Feedback:
         """Take the agent over, rebuild its session where it was lost, reset the world, take the neutral step."""
         shared = self._open()
         shared.owner = self
-        shared.heed(self._terms)
+        shared.configure(self._terms)
         self._seed = seed = int(seed)
         self._playing = False
         attempts = Attempts()
@@ -74,24 +74,24 @@ class DirectSeat:
         while True:
             if shared.broken:
                 shared.rebuild()
-            if self._equipped is not shared.session:
-                self._equipped = shared.equip_anew((self._task,))
+            if self._subscribed is not shared.session:
+                self._subscribed = shared.subscribe((self._task,))
             try:
                 # What others did before this reset concerns no episode of ours.
-                doubt = doubt or shared.session.look_back()
-                tell(shared.session.take_notices())
+                doubt = doubt or shared.session.audit_previous()
+                tell(shared.session.pop_notices())
                 outcome = self._settled(shared.session, seed)
             except BarrierStuck as error:
                 shared.give_up(error)
                 raise
             except LOSSES as error:
                 shared.give_up(error)
-                if not attempts.go_on(free=shared.free):
+                if not attempts.again(free=shared.free):
                     raise
                 continue
             feedback = self._task.begin(outcome, seed=seed)
             if shared.session.machine.notices:
-                tell_at_once(shared.session.conversation)
+                tell_at_once(shared.session.core)
             if doubt:
                 feedback.doubt_the_one_before(doubt)
             self._playing = True
@@ -153,7 +153,7 @@ class DirectSeat:
         return feedback
 
     def _look_at_notices(self, feedback: Feedback) -> None:
-        reset = tell(self.shared.session.take_notices())
+        reset = tell(self.shared.session.pop_notices())
         if reset and not feedback.truncated:
             feedback.truncate(reset)
 
@@ -162,7 +162,7 @@ class DirectSeat:
             reason = self.shared.session.audit()
         except OspBridgeError as error:
             reason = error.message
-        tell(self.shared.session.conversation.take_notices())
+        tell(self.shared.session.core.pop_notices())
         if reason:
             self.shared.give_up(reason)
             feedback.truncate(reason)
@@ -188,7 +188,7 @@ class DirectSeat:
         """Nobody is told what the latest step brought, an end neither: the next one truncates the episode."""
         if self.shared.owner is self:
             self._playing = bool(self._last)
-            self.shared.session.abandon_step()
+            self.shared.session.cancel_step()
 
     def close(self) -> None:
         """Give the agent back where no other environment uses it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 from functools import partial
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -17,6 +18,7 @@ from gymnasium import logger
 from ospbridge.envs.annotating import check_annotates
 from ospbridge.envs.direct import DirectSeat
 from ospbridge.envs.launching import launch_of, launched_for
+from ospbridge.envs.options import MIB
 from ospbridge.envs.panel import check_render_mode
 from ospbridge.envs.scenarios import EnvScenario
 from ospbridge.envs.sharing import SharedSession, acquire, acquire_all, acquire_launched
@@ -35,8 +37,8 @@ if TYPE_CHECKING:
     from ospbridge.envs.options import Options
     from ospbridge.launch.command import LaunchSpec
     from ospbridge.launch.simulator import LaunchedSimulator
+    from ospbridge.session.agent_handle import AgentHandle
     from ospbridge.session.hub_client import HubClient
-    from ospbridge.session.hub_seat import HubSeat
 
 __all__ = ["Joining", "several"]
 
@@ -77,6 +79,7 @@ class Joining:
                 query=options["query_timeout"],
                 step=options["step_timeout"],
                 reset=options["reset_timeout"],
+                memory=_memory(options["memory_limit"]),
             )
         except ValueError as error:
             limit = str(error).partition(" ")[0]
@@ -148,7 +151,7 @@ class Joining:
             shared.release()
             raise
 
-    def hub_seat(self, agent: str | None) -> HubSeat:
+    def hub_seat(self, agent: str | None) -> AgentHandle:
         """One agent of the only daemon, taken. Raises what attaching raises, UsageError where it plays another task."""
         self.only_one()
         rules = self._rules
@@ -331,6 +334,8 @@ def _check_daemons_own(profile: str, limits: Limits, trace: str | None, not_fini
         for name in ("query", "step", "reset")
         if getattr(limits, name) != getattr(usual, name)
     ]
+    if limits.memory != usual.memory:
+        given.append(f"memory_limit={limits.memory // MIB}")
     if profile != "auto":
         given.append(f"profile={profile!r}")
     if given:
@@ -339,6 +344,16 @@ def _check_daemons_own(profile: str, limits: Limits, trace: str | None, not_fini
             "--step-timeout SECONDS --reset-timeout SECONDS --profile NAME`, or leave it out",
             ", ".join(given),
         )
+
+
+def _memory(mebibytes: object) -> int:
+    """Bytes. Raises UsageError for what is no whole number of 1 or more."""
+    if isinstance(mebibytes, bool) or not isinstance(mebibytes, Integral) or mebibytes < 1:
+        raise UsageError(
+            f"memory_limit must be a whole number of MiB, 1 or more, got {mebibytes!r}",
+            hint="it limits the names and types that are kept of a simulator",
+        )
+    return int(mebibytes) * MIB
 
 
 def several(given: str | Sequence[str] | None, name: str) -> tuple[str, ...] | None:

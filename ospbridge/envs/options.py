@@ -14,10 +14,11 @@ from ospbridge.osp.timing import Limits
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["DEFAULTS", "Options", "spelled_out"]
+__all__ = ["DEFAULTS", "MIB", "Options", "spelled_out"]
 
 F = TypeVar("F", bound="Callable[..., object]")
 LIMITS: Final = Limits()
+MIB: Final = 1024 * 1024
 
 
 class Options(TypedDict, total=False):
@@ -34,6 +35,7 @@ class Options(TypedDict, total=False):
     query_timeout: Annotated[float, LIMITS.query]
     step_timeout: Annotated[float, LIMITS.step]
     reset_timeout: Annotated[float, LIMITS.reset]
+    memory_limit: Annotated[int, LIMITS.memory // MIB]
     spin: Annotated[bool, True]
     trace: Annotated[str | None, None]
     record: Annotated[str | None, None]

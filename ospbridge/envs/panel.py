@@ -14,7 +14,7 @@ import numpy as np
 
 from ospbridge.errors import ConfigurationError, UsageError
 from ospbridge.interface import BoxSpace
-from ospbridge.observe.printable import printable
+from ospbridge.text import LIST, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -183,14 +183,14 @@ class Instruments:
         if feedback.terminated:
             self.state = "terminated"
         elif feedback.truncated:
-            self.state = printable(f"truncated: {feedback.reason}" if feedback.reason else "truncated")
+            self.state = printable(f"truncated: {feedback.reason}" if feedback.reason else "truncated", LIST)
         self._look(feedback)
         self.inputs.add(action)
         self.rewards.add(feedback.reward)
 
     def failed(self, error: OspBridgeError) -> None:
         """A step ended in ``error``."""
-        self.state = printable(error.message)
+        self.state = printable(error.message, LIST)
 
     def _look(self, feedback: Feedback) -> None:
         self.sensors.add(feedback.observation)

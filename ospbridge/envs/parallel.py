@@ -105,7 +105,7 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, NDArray[np.float32]], dict[str, dict[str, Any]]]:
-        """Reset the world; all agents play. Raises BarrierStuck where others do not vote."""
+        """Reset the world; all agents play. Raises BarrierStuck where others do not reset."""
         group = self._open()
         self.agents = []
         if seed is not None:
@@ -125,8 +125,10 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         dict[str, dict[str, Any]],
     ]:
         """One action of every agent in ``agents``. What the bridge cuts is truncated, never terminated."""
+        # In this order: whoever closes from another thread forgets the group first.
+        playing = self.agents
         group = self._open()
-        if not self.agents:
+        if not playing:
             raise LocalProtocolError("the episodes are over, or none was begun", hint="call reset first")
         try:
             given = actions.keys()
@@ -135,18 +137,15 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
                 f"actions are a dict by agent, got a {type(actions).__name__}",
                 hint="{agent: env.action_space(agent).sample() for agent in env.agents} shows the form",
             ) from None
-        if given != set(self.agents):
-            missing, surplus = (
-                sorted(set(self.agents) - set(actions)),
-                sorted(set(actions) - set(self.agents)),
-            )
+        if given != set(playing):
+            missing, surplus = sorted(set(playing) - set(actions)), sorted(set(actions) - set(playing))
             raise LocalProtocolError(
                 f"a step needs one action of every agent that plays: missing {missing}, not playing {surplus}",
                 hint="give actions for env.agents, which those leave whose episode is over",
             )
         try:
             found = group.step(actions)
-            self.agents = [name for name in self.agents if not found[name].over]
+            self.agents = [name for name in playing if not found[name].over]
             return (
                 _own_observations(found),
                 _each(found, "reward"),
@@ -190,7 +189,7 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         return self._watched.render()
 
     def close(self) -> None:
-        """Give the agents back, within 2 s. Safe to call again."""
+        """Give the agents back, within 2 s. Safe to call again, and from another thread than the one that steps."""
         self._group = None
         self.agents = []
         self._finalizer()

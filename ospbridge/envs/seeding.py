@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ospbridge.counts import numbered
 from ospbridge.errors import UsageError
 from ospbridge.interface import LARGEST_SEED, DrawnSeed
+from ospbridge.text import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +53,7 @@ def each_seed(seed: int | Sequence[int | None] | None, count: int) -> Sequence[i
         ) from None
     if given != count:
         raise UsageError(
-            f"{numbered(given, 'seed')} for {numbered(count, 'environment')}",
+            f"{pluralize(given, 'seed')} for {pluralize(count, 'environment')}",
             hint="give one for each, or a single int",
         )
     return list(seed)

@@ -30,11 +30,10 @@ from ospbridge.errors import (
     StepUncertain,
 )
 from ospbridge.interface import chosen
-from ospbridge.session.absence import Absence
-from ospbridge.session.attempts import costs_nothing
 from ospbridge.session.blocking import BlockingSession
-from ospbridge.session.budget import Budget
-from ospbridge.session.crossing import crossed, in_use_elsewhere
+from ospbridge.session.one_thread import OneThread
+from ospbridge.session.rebuild import Budget, PortProbe, costs_nothing
+from ospbridge.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -75,10 +74,14 @@ class SharedSession:
     """Why the session must be rebuilt before the next reset; empty while it is sound."""
     budget: Budget = field(default_factory=lambda: Budget(monotonic()))
     pid: int = field(default_factory=os.getpid)
-    _absence: Absence | None = None
+    _absence: PortProbe | None = None
     """Of the simulator, where the session was over when it was given up."""
     free: bool = False
     """That rebuild costs nothing of the budget."""
+    _rebuilding: OneThread = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._rebuilding = OneThread(self.terms.simulator)
 
     @property
     def agent(self) -> AgentInterface:
@@ -87,14 +90,14 @@ class SharedSession:
 
     def meant_by(self, agent: str) -> bool:
         """Whether a name or glob means the only agent, among all that its simulator has."""
-        there = [entry.name for entry in self.session.conversation.agents]
+        there = [entry.name for entry in self.session.core.agents]
         return self.agent.name in chosen((*there, self.agent.name), (agent,))
 
-    def heed(self, terms: Terms) -> None:
+    def configure(self, terms: Terms) -> None:
         """These are in force from here on, for rebuilding it too."""
         if terms != self.terms:
             self.terms = terms
-            self.session.heed(terms.limits, spin=terms.spin)
+            self.session.configure(terms.limits, spin=terms.spin)
 
     def give_up(self, why: OspBridgeError | str) -> None:
         """The session must be rebuilt before the next reset."""
@@ -105,7 +108,7 @@ class SharedSession:
                 why.add(f"; the launched simulator is gone: {self.launched.end_told()}")
             self.broken, self.free = why.message, costs_nothing(why, self.session.machine)
         if self.session.over and self._absence is None:
-            self._absence = Absence(self.session.server)
+            self._absence = PortProbe(self.session.server)
 
     def look_after(self) -> None:
         """Before a reset: keep a launched simulator's log small, and see whether the session has its agents.
@@ -142,15 +145,17 @@ class SharedSession:
         """One environment fewer; the last one closes the session."""
         if not self.mine:
             return
-        self.users -= 1
+        with _lock:
+            self.users -= 1
+            session = self.session
+            if self.users <= 0 and _shared.get(self.key) is self:
+                del _shared[self.key]
         if self.users <= 0:
-            if self._absence is not None:
-                self._absence.close()
-            with _lock:
-                if _shared.get(self.key) is self:
-                    del _shared[self.key]
+            absence, self._absence = self._absence, None
+            if absence is not None:
+                absence.close()
             try:
-                self.session.close()
+                session.close()
             finally:
                 if self.launched is not None:
                     self.launched.stop()
@@ -164,9 +169,11 @@ class SharedSession:
         simulator as another kind of server; the next reset asks for them again then. And whatever joining and
         registering raise; LocalProtocolError where another thread does it, too.
         """
-        if in_use_elsewhere(self, REBUILDS):
-            # Each would have a session of its own, of which one is forgotten, with the agent.
-            raise crossed(self.terms.simulator)
+        # Else each thread would have a session of its own, of which one is forgotten, with the agent.
+        with self._rebuilding:
+            self._rebuild()
+
+    def _rebuild(self) -> None:
         self.session.close()
         absence, self._absence = self._absence, None
         free, self.free = self.free, False
@@ -177,7 +184,7 @@ class SharedSession:
             if absence is not None:
                 absence.close()
         else:
-            away = (absence is not None and absence.settled()) or free
+            away = (absence is not None and absence.was_away()) or free
         if not away and not self.budget.spend(monotonic()):
             raise SessionLost(
                 f"the session with {self.terms.simulator} broke again ({self.broken}), "
@@ -205,13 +212,13 @@ class SharedSession:
         with _lock:
             _shared.setdefault(self.key, self)
 
-    def equip_anew(self, tasks: Collection[Task]) -> BlockingSession:
+    def subscribe(self, tasks: Collection[Task]) -> BlockingSession:
         """Ask the simulator for the events and variables that tasks want, of the session that it returns.
 
         What goes wrong breaks it: the next reset asks again.
         """
         try:
-            self.session.equip(tasks)
+            self.session.subscribe(tasks)
         except OspBridgeError as error:
             self.give_up(error)
             raise
@@ -222,16 +229,22 @@ class SharedSession:
             wait = max(give_up - monotonic(), 0.0)
             budget = None if away or self.launched is not None else self.budget
             session = connect(self.terms, self.trace, wait=wait, budget=budget, launched=self.launched)
-            session.machine.learn_from(self.session.machine.lateness)
-            self.session = session
+            session.inherit(self.session)
+            with _lock:
+                # Whoever closes it meanwhile has not seen this one.
+                closed = self.users <= 0
+                self.session = session
+            if closed:
+                session.close()
+                raise SessionClosed("this environment was closed")
             try:
                 return self._registered_again(give_up if ended else 0.0)
             except (QueryTimeout, SessionLost):
                 # It fell silent again, or has gone again, while it was joined.
                 ended = ended or bool(self.session.over)
-                absence = Absence(self.session.server) if self.session.over else None
+                absence = PortProbe(self.session.server) if self.session.over else None
                 self.session.close()
-                away = absence is not None and absence.settled()
+                away = absence is not None and absence.was_away()
                 if monotonic() >= give_up or not (away or self.budget.spend(monotonic())):
                     raise
 
@@ -252,12 +265,11 @@ class SharedSession:
             return ""
         several = "s" if len(changed) > 1 else ""
         return (
-            f"agent{several} {', '.join(changed)} of {self.terms.simulator} came back with another interface after the "
+            f"agent{several} {listed(changed)} of {self.terms.simulator} came back with another interface after the "
             "simulator restarted"
         )
 
 
-REBUILDS: Final = frozenset({SharedSession.rebuild.__code__})
 _shared: dict[tuple[object, ...], SharedSession] = {}
 _threads = threading.local()
 _lock = threading.RLock()
@@ -388,15 +400,15 @@ def _joined(
                     raise launched.error("ended while it was joined") from None
                 if not session.over or monotonic() >= give_up:
                     raise
-                absence = Absence(session.server)
+                absence = PortProbe(session.server)
             else:
                 undo.pop_all()
                 return session, interfaces
-        absence.settled()
+        absence.was_away()
 
 
 def _has_agents(session: BlockingSession) -> bool:
-    return bool(session.conversation.agents)
+    return bool(session.core.agents)
 
 
 def _chosen(session: BlockingSession, agent: str | None, meant: Sequence[Match]) -> str:
@@ -405,7 +417,7 @@ def _chosen(session: BlockingSession, agent: str | None, meant: Sequence[Match])
         return names[0]
     asked = "no agent was named" if agent is None else f"{agent!r} fits more than one agent"
     raise AgentNotFound(
-        f"{asked}, and {session.server} offers {', '.join(names)}",
+        f"{asked}, and {session.server} offers {listed(names)}",
         hint=f"choose one, for instance agent={names[0]!r}",
     )
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from gymnasium import logger
 
 from ospbridge.errors import AgentNotFound, ConfigurationError, SimulatorNotFound
-from ospbridge.observe.printable import printable
-from ospbridge.session.awaiting import Awaiting
 from ospbridge.session.blocking import BlockingSession
+from ospbridge.session.rebuild import Awaiting
+from ospbridge.text import LINE, printable
 from ospbridge.transport.addresses import resolve
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ospbridge.launch.simulator import LaunchedSimulator
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.osp.timing import Limits
-    from ospbridge.session.budget import Budget
+    from ospbridge.session.rebuild import Budget
 
 __all__ = ["Terms", "connect", "once_they_are_there", "say"]
 
@@ -56,7 +56,7 @@ class Terms:
 
 def say(text: str) -> None:
     """What is waited for, to the user."""
-    logger.warn("%s", printable(text))
+    logger.warn("%s", printable(text, LINE))
 
 
 def connect(

@@ -14,7 +14,6 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from ospbridge.counts import numbered
 from ospbridge.envs.annotating import annotate_rows, not_annotated
 from ospbridge.envs.arguments import told_apart
 from ospbridge.envs.copying import not_copied
@@ -33,7 +32,8 @@ from ospbridge.envs.panel import FPS, no_render_mode, render_modes
 from ospbridge.envs.seeding import each_seed
 from ospbridge.envs.spaces import gym_space
 from ospbridge.errors import LocalProtocolError, OspBridgeError, SessionClosed
-from ospbridge.session.crossing import Crossing, crossed
+from ospbridge.session.one_thread import OneThread
+from ospbridge.text import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,6 +46,10 @@ if TYPE_CHECKING:
     from ospbridge.envs.groups.vector_onlookers import VectorOnlookers
 
 __all__ = ["OspVectorEnv"]
+
+
+LEAVES_WITHIN: Final = 2.0
+"""Seconds for a thread that steps to notice that another one has closed the environment."""
 
 
 class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
@@ -114,7 +118,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         self._infos: list[dict[str, Any] | None] = [None] * num_envs
         self._columns = InfoColumns()
         self._sent: list[tuple[GroupSeats, Turn]] = []
-        self._crossing = Crossing()
+        self._in_use = OneThread("the agents of a vector environment")
 
     # --- resets ----------------------------------------------------------------------------------------------------
 
@@ -124,30 +128,26 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         """Reset all worlds, or those that ``options["reset_mask"]`` (bool[num_envs]) covers.
 
         ``seed``: an int gives environment i the seed ``seed + i``, a sequence says each. A world takes that of its
-        first environment. Raises BarrierStuck where other clients do not vote.
+        first environment. Raises BarrierStuck where other clients do not reset.
         """
-        self._ready()
-        seeds = each_seed(seed, self.num_envs)
-        mask = mask_in(options)
-        chosen = self._groups
-        if mask is not None:
-            chosen = [self._groups[at] for at in groups_in_mask(mask, [len(s.names) for s in self._groups])]
-        super().reset(seed=int(seed) if isinstance(seed, (int, np.integer)) else None)
-        for seats in chosen:
-            if (own := seeds[seats.first]) is not None:
-                seats.seed(own)
-        self._infos = [None] * self.num_envs
-        self._crossing.forget()
-        try:
+        with self._in_use:
+            self._ready()
+            seeds = each_seed(seed, self.num_envs)
+            mask = mask_in(options)
+            chosen = self._groups
+            if mask is not None:
+                chosen = [
+                    self._groups[at] for at in groups_in_mask(mask, [len(s.names) for s in self._groups])
+                ]
+            super().reset(seed=int(seed) if isinstance(seed, (int, np.integer)) else None)
+            for seats in chosen:
+                if (own := seeds[seats.first]) is not None:
+                    seats.seed(own)
+            self._infos = [None] * self.num_envs
             self._begin_again(chosen)
             for seats in chosen:
                 self._terminations[seats.slice] = self._truncations[seats.slice] = False
             return self._told_observations(), self._told_infos()
-        except OspBridgeError:
-            raise
-        except Exception as error:
-            self._look_for_others(error)
-            raise
 
     def _begin_again(self, chosen: Sequence[GroupSeats]) -> None:
         """Reset worlds side by side."""
@@ -179,18 +179,24 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         self, actions: Any
     ) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """One action of each environment. Raises BarrierStuck where other clients hold a simulator up."""
+        sent: list[tuple[GroupSeats, Turn]] = []
         try:
-            self.send(actions)
-            return self.recv()
+            with self._in_use:
+                self._send(actions)
+                sent = self._sent
+                return self._recv()
         except OspBridgeError:
             raise
-        except BaseException as error:
-            self._forgo(self._sent)
-            self._look_for_others(error)
+        except BaseException:
+            self._forgo(sent or self._sent)
             raise
 
     def send(self, actions: Any) -> None:
         """The first half of ``step``: returns while the simulators work. ``recv`` must follow."""
+        with self._in_use:
+            self._send(actions)
+
+    def _send(self, actions: Any) -> None:
         fleet = self._ready()
         try:
             given = len(actions)
@@ -231,19 +237,24 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
 
     def recv(self) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """The second half of ``step``."""
-        fleet = self._open()
         sent = self._sent
-        if not sent:
-            raise LocalProtocolError("no step is under way", hint="call send first")
         try:
-            self._sent = []
-            return self._received(fleet, sent)
+            with self._in_use:
+                return self._recv()
         except OspBridgeError:
             raise
-        except BaseException as error:
+        except BaseException:
             self._forgo(sent)
-            self._look_for_others(error)
             raise
+
+    def _recv(self) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+        # In this order: whoever closes from another thread forgets the fleet first.
+        sent = self._sent
+        fleet = self._open()
+        if not sent:
+            raise LocalProtocolError("no step is under way", hint="call send first")
+        self._sent = []
+        return self._received(fleet, sent)
 
     def _received(
         self, fleet: Fleet, sent: Sequence[tuple[GroupSeats, Turn]]
@@ -339,12 +350,15 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
     # --- the end ---------------------------------------------------------------------------------------------------
 
     def close_extras(self, **_: Any) -> None:
-        """Give all agents back, within 2 s. Safe to call again."""
-        self._fleet = None
-        self._sent = []
-        finalizer = getattr(self, "_finalizer", None)
-        if finalizer is not None:
-            finalizer()
+        """Give all agents back, within 2 s. Safe to call again, and from another thread than the one that steps."""
+        fleet, self._fleet = getattr(self, "_fleet", None), None
+        if fleet is not None:
+            self._in_use.closing = True
+            fleet.close()
+            # Whoever stepped may still tell the observers.
+            self._in_use.close(LEAVES_WITHIN)
+            self._in_use.leave()
+            self._finalizer()
 
     def __getstate__(self) -> NoReturn:
         raise not_copied(self, "gymnasium.make_vec(env.spec)")
@@ -362,21 +376,11 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         if self._fleet is not None:
             self._fleet.forgo([turn for _, turn in sent])
 
-    def _look_for_others(self, error: BaseException) -> None:
-        """What went wrong in whatever way comes of two threads, where another one uses this environment: tells that."""
-        if isinstance(error, Exception) and self._crossing.seen(self, USES):
-            raise crossed("the agents of a vector environment") from error
-
     def _ready(self) -> Fleet:
+        fleet = self._open()
         if self._sent:
             raise LocalProtocolError("a step is under way", hint="call recv first")
-        return self._open()
-
-
-USES: Final = frozenset(
-    use.__code__ for use in (OspVectorEnv.reset, OspVectorEnv.step, OspVectorEnv.send, OspVectorEnv.recv)
-)
-"""What a vector environment does for one thread at a time; closing may come from any."""
+        return fleet
 
 
 def _leave(fleet: Fleet, onlookers: VectorOnlookers | None) -> None:
@@ -390,9 +394,9 @@ def _leave(fleet: Fleet, onlookers: VectorOnlookers | None) -> None:
 
 def _not_each(actions: Any, given: int | None, count: int) -> LocalProtocolError:
     """The error for actions that are not one of each environment."""
-    told = f"actions of type {type(actions).__name__}" if given is None else numbered(given, "action")
+    told = f"actions of type {type(actions).__name__}" if given is None else pluralize(given, "action")
     return LocalProtocolError(
-        f"{told} for {numbered(count, 'environment')}", hint="env.action_space.sample() shows the form"
+        f"{told} for {pluralize(count, 'environment')}", hint="env.action_space.sample() shows the form"
     )
 
 

@@ -1,4 +1,4 @@
-"""Messages on a byte stream: each behind its length, 4 bytes little-endian.
+"""Messages as bytes on a stream: each as msgpack behind its length, 4 bytes little-endian.
 
 A receive buffer is handed out to be read into, so that a message that came whole is decoded where it lies. It grows
 only with what really arrived: an announced length allocates nothing.
@@ -9,23 +9,25 @@ What this module must not do: touch a socket.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from ospbridge.errors import LocalProtocolError, RemoteProtocolError
+from ospbridge.hub.replies import HubReply
+from ospbridge.hub.requests import VERSION, HubRequest
 
-if TYPE_CHECKING:
-    from ospbridge.hub.replies import HubReply
-    from ospbridge.hub.requests import HubRequest
-
-__all__ = ["HEAD", "LARGEST_MESSAGE", "Incoming", "encode"]
+__all__ = ["HEAD", "LARGEST_MESSAGE", "Incoming", "decode_reply", "decode_request", "encode"]
 
 HEAD: Final = struct.Struct("<I")
 LARGEST_MESSAGE: Final = 64 * 1024 * 1024
 FIRST_BUFFER: Final = 64 * 1024
 _announced: Final = HEAD.unpack_from
 _encoder: Final = msgspec.msgpack.Encoder()
+_requests: Final[msgspec.msgpack.Decoder[HubRequest]] = msgspec.msgpack.Decoder(HubRequest)
+_replies: Final[msgspec.msgpack.Decoder[HubReply]] = msgspec.msgpack.Decoder(HubReply)
+_REFUSED: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+"""Before 0.21 msgspec's errors were no ValueError."""
 
 
 def encode(message: HubRequest | HubReply, into: bytearray, *, largest: int = LARGEST_MESSAGE) -> None:
@@ -38,6 +40,32 @@ def encode(message: HubRequest | HubReply, into: bytearray, *, largest: int = LA
             hint="drive fewer agents with one connection",
         )
     HEAD.pack_into(into, 0, length)
+
+
+def decode_request(data: bytes | bytearray | memoryview) -> HubRequest:
+    """A client's message. Raises RemoteProtocolError for anything else."""
+    try:
+        return _requests.decode(data)
+    except _REFUSED as error:
+        raise _wrong("a request", data, error) from None
+
+
+def decode_reply(data: bytes | bytearray | memoryview) -> HubReply:
+    """The daemon's message. Raises RemoteProtocolError for anything else."""
+    try:
+        return _replies.decode(data)
+    except _REFUSED as error:
+        raise _wrong("a reply", data, error) from None
+
+
+def _wrong(what: str, data: bytes | bytearray | memoryview, error: Exception) -> RemoteProtocolError:
+    """A decoder of msgspec names the place within the message, but rarely the byte."""
+    return RemoteProtocolError(
+        f"expected {what} of the hub, version {VERSION}: {error}",
+        data=bytes(data),
+        offset=0,
+        hint="only environments of ospbridge speak to a hub; use the same version on both sides",
+    )
 
 
 class Incoming:

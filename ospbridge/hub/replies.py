@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, Self, TypeAlias
 
 import msgspec
 
+from ospbridge import errors
+from ospbridge.errors import FileInvalid, HubError, OspBridgeError, ProtocolError, RemoteProtocolError
 from ospbridge.hub.descriptions import AgentDescription
 from ospbridge.hub.status import StatusReply
 
@@ -19,7 +21,6 @@ __all__ = [
     "Held",
     "HubReply",
     "Kind",
-    "LaneOpened",
     "Moment",
     "Moments",
     "Numbers",
@@ -32,6 +33,13 @@ LONGEST_HOLD: Final = 86_400.0
 """Seconds for which one notice may suspend a client's deadline."""
 LONGEST_LIMIT: Final = 500_000.0
 """Seconds of a limit: a few of them are as long as a system call waits."""
+_KINDS: Final[dict[str, type[OspBridgeError]]] = {
+    name: kind
+    for name, kind in vars(errors).items()
+    if name in errors.__all__
+    and kind not in {OspBridgeError, ProtocolError, FileInvalid, RemoteProtocolError}
+}
+"""All that a message and a hint suffice to make; a RemoteProtocolError is about bytes that are not here."""
 Limit: TypeAlias = Annotated[float, msgspec.Meta(gt=0.0, le=LONGEST_LIMIT)]
 
 
@@ -39,16 +47,12 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="welcome"):
     """The answer to ``Hello``."""
 
     version: int
-    software: str
-    pid: int
 
 
 class Attached(msgspec.Struct, frozen=True, array_like=True, tag="attached"):
     """The agents taken. The limits are the daemon's, in seconds."""
 
     agents: list[AgentDescription]
-    profile: str
-    outputs_normalised: bool
     step_timeout: Limit
     reset_timeout: Limit
 
@@ -91,13 +95,11 @@ class Numbers(msgspec.Struct, frozen=True, array_like=True, tag="numbers"):
 class Held(msgspec.Struct, frozen=True, array_like=True, tag="held"):
     """No answer yet: the world is held still, for ``seconds`` at most, and the answer's time counts from then on.
 
-    May precede the answer to ``Reset`` and ``Step``, several times. ``request``: the number of the step in shared
-    memory that it is about, whose answer may be seen before it; 0: it is about what was asked on the stream.
+    May precede the answer to ``Reset`` and ``Step``, several times.
     """
 
     seconds: Annotated[float, msgspec.Meta(ge=0.0, le=LONGEST_HOLD)]
     reason: str = ""
-    request: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 class Observing(msgspec.Struct, frozen=True, array_like=True, tag="observing"):
@@ -156,14 +158,6 @@ class Detached(msgspec.Struct, frozen=True, array_like=True, tag="detached"):
     """The answer to ``Detach``."""
 
 
-class LaneOpened(msgspec.Struct, frozen=True, array_like=True, tag="lane"):
-    """The answer to ``OpenLane``, with the descriptors of ``transport.lane``; without any there is no lane.
-
-    From then on a request may be written to the lane instead of the stream; where it was, its answer is too, unless it
-    is too long. Notices are always on the stream.
-    """
-
-
 class Refusal(msgspec.Struct, frozen=True, array_like=True, tag="error"):
     """The request failed. ``kind`` is the name of a class of ``ospbridge.errors``."""
 
@@ -171,17 +165,16 @@ class Refusal(msgspec.Struct, frozen=True, array_like=True, tag="error"):
     message: str
     hint: str = ""
 
+    @classmethod
+    def of(cls, error: OspBridgeError) -> Self:
+        """What to answer for ``error``."""
+        return cls(type(error).__name__, error.message, error.hint)
+
+    def error(self) -> OspBridgeError:
+        """What it stands for, to be raised where the request was made; HubError for a class unknown here."""
+        return _KINDS.get(self.kind, HubError)(self.message, hint=self.hint)
+
 
 HubReply: TypeAlias = (
-    Numbers
-    | Feedbacks
-    | Refusal
-    | Held
-    | Welcome
-    | Attached
-    | Detached
-    | LaneOpened
-    | Observing
-    | Moments
-    | StatusReply
+    Numbers | Feedbacks | Refusal | Held | Welcome | Attached | Detached | Observing | Moments | StatusReply
 )

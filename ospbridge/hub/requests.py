@@ -14,6 +14,7 @@ import msgspec
 __all__ = [
     "LONGEST_WAIT",
     "MOST_NAMED",
+    "VERSION",
     "Again",
     "AnnotatedStep",
     "Attach",
@@ -23,12 +24,13 @@ __all__ = [
     "MomentsSince",
     "Note",
     "Observe",
-    "OpenLane",
     "Reset",
     "Status",
     "Step",
 ]
 
+VERSION: Final = 5
+"""Of the requests and replies, as ``Hello`` and ``Welcome`` tell it."""
 LONGEST_WAIT: Final = 10.0
 """Seconds for which an observer's question may stay open."""
 MOST_NAMED: Final = 2**16
@@ -62,12 +64,13 @@ class Attach(msgspec.Struct, frozen=True, array_like=True, tag="attach"):
 
 
 class Reset(msgspec.Struct, frozen=True, array_like=True, tag="reset"):
-    """Wait for the next reset. ``seed`` 0: don't care. ``thread`` identifies the caller's thread within its process.
+    """Wait for the next reset of all agents of this connection, with ``seed``, 0: don't care.
+
+    ``thread`` identifies the caller's thread within its process.
 
     ``drawn``: nobody gave that seed; one that another client was given counts.
     """
 
-    agents: Few[str]
     seed: Seed = 0
     thread: int = 0
     drawn: bool = False
@@ -108,13 +111,7 @@ class AnnotatedStep(msgspec.Struct, frozen=True, array_like=True, tag="noted"):
 
 
 class Detach(msgspec.Struct, frozen=True, array_like=True, tag="detach"):
-    """Give agents back; none named: all of this connection."""
-
-    agents: Few[str] = []
-
-
-class OpenLane(msgspec.Struct, frozen=True, array_like=True, tag="lane"):
-    """Share memory for steps, where both are on one host."""
+    """Give all agents of this connection back."""
 
 
 class Observe(msgspec.Struct, frozen=True, array_like=True, tag="observe"):
@@ -136,15 +133,5 @@ class Status(msgspec.Struct, frozen=True, array_like=True, tag="status"):
 
 
 HubRequest: TypeAlias = (
-    Again
-    | Step
-    | AnnotatedStep
-    | Reset
-    | Hello
-    | Attach
-    | Detach
-    | OpenLane
-    | Observe
-    | MomentsSince
-    | Status
+    Again | Step | AnnotatedStep | Reset | Hello | Attach | Detach | Observe | MomentsSince | Status
 )

@@ -46,7 +46,7 @@ class AgentStatus(msgspec.Struct, frozen=True):
 
 
 class StepTimes(msgspec.Struct, frozen=True):
-    """How long the simulator's steps took, from the last vote to the outcome."""
+    """How long the simulator's steps took, from the last step request to the outcome."""
 
     counts: tuple[int, ...] = (0,) * (len(STEP_BOUNDS) + 1)
     """Steps that took longer than the bound before and at most STEP_BOUNDS[i] seconds; the last: longer than all."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from ospbridge.observe.runtime import runtime_directory
-from ospbridge.transport.cores import LENT
+from ospbridge.transport.spinning import LENT
 
 __all__ = ["Core", "take"]
 

@@ -24,7 +24,7 @@ from ospbridge.interface import Endpoint
 from ospbridge.launch import cores
 from ospbridge.launch.logs import SimulatorLog
 from ospbridge.transport import guardian
-from ospbridge.transport.cores import OWN_CORE
+from ospbridge.transport.spinning import OWN_CORE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

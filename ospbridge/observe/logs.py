@@ -6,6 +6,8 @@ systemd's journal it has a priority before it instead of the timestamp, which th
 Levels: debug for what a developer asks for, info for what an operator wants to know (never a line per step), warning
 for what went wrong and was mended, error for what was not.
 
+Names come from simulators and other peers, so ``Brevity`` keeps every line visible and below 4 kB.
+
 Only programs call ``configure``. Whoever imports ospbridge as a library keeps their own configuration of structlog, and
 gets our events through it.
 """
@@ -22,8 +24,9 @@ import orjson
 import structlog
 
 from ospbridge.errors import ConfigurationError
+from ospbridge.observe.brevity import Brevity
 from ospbridge.observe.listeners import take_over
-from ospbridge.observe.printable import printable, writable
+from ospbridge.text import writable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,17 +62,21 @@ def configure(
         raise ConfigurationError(f"unknown log level {level!r}", hint=f"use one of {', '.join(LEVELS)}")
     target = sys.stderr if stream is None else stream
     terminal = target.isatty()
-    if not (not terminal if json is None else json):
+    for_eyes = terminal if json is None else not json
+    if for_eyes:
         rendering = _for_eyes(colors=terminal)
     elif _is_journal(target):
-        rendering = _journal_lines()
+        rendering = [_with_priority]
     else:
-        rendering = _json_lines()
+        rendering = [structlog.processors.JSONRenderer(serializer=_dumps)]
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            _in_order,  # so that what a long line loses is not its event
+            Brevity(one_line=not for_eyes),
             *([recent] if recent is not None else []),
             *rendering,
         ],
@@ -120,14 +127,6 @@ def bound(**fields: str) -> AbstractContextManager[object]:
     return structlog.contextvars.bound_contextvars(**fields)
 
 
-def _json_lines() -> list[Processor]:
-    return [
-        structlog.processors.format_exc_info,
-        _in_order,
-        structlog.processors.JSONRenderer(serializer=_dumps),
-    ]
-
-
 def _is_journal(stream: TextIO) -> bool:
     """Whether what is written there goes to systemd's journal: ``JOURNAL_STREAM`` names its device and inode."""
     said = os.environ.get("JOURNAL_STREAM", "")
@@ -138,12 +137,8 @@ def _is_journal(stream: TextIO) -> bool:
     return said == f"{there.st_dev}:{there.st_ino}"
 
 
-def _journal_lines() -> list[Processor]:
-    """The journal has a time of its own for each line, and takes the priority off its beginning."""
-    return [structlog.processors.format_exc_info, _in_order, _with_priority]
-
-
 def _with_priority(logger: WrappedLogger, method: str, event: EventDict) -> str:  # noqa: ARG001  # a processor's signature
+    """The journal has a time of its own for each line, and takes the priority off its beginning."""
     event.pop("timestamp", None)
     priority = _PRIORITIES.get(str(event.get("level")), 6)
     return f"<{priority}>{_dumps(event, str)}"
@@ -151,20 +146,11 @@ def _with_priority(logger: WrappedLogger, method: str, event: EventDict) -> str:
 
 def _for_eyes(*, colors: bool) -> list[Processor]:
     return [
-        _printable,
         structlog.dev.ConsoleRenderer(
             colors=colors and "NO_COLOR" not in os.environ,
             exception_formatter=structlog.dev.plain_traceback,
         ),
     ]
-
-
-def _printable(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:  # noqa: ARG001  # a processor's signature
-    """Names come from simulators and peers, and must not steer a terminal."""
-    for key, value in event.items():
-        if isinstance(value, str):
-            event[key] = printable(value)
-    return event
 
 
 def _in_order(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:  # noqa: ARG001  # a processor's signature

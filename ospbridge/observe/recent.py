@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from ospbridge.observe.printable import writable
+from ospbridge.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,9 +25,9 @@ MOST_KEPT: Final = 200
 """Warnings; older ones are forgotten."""
 MOST_FIELDS: Final = 16
 LONGEST: Final = 400
-"""Characters of an event or a field's value that are kept."""
+"""Bytes of an event or a field's value that are kept."""
 _LEVELS: Final = frozenset({"warning", "error", "critical"})
-_NOT_FIELDS: Final = frozenset({"timestamp", "level", "event", "exc_info", "stack_info"})
+_NOT_FIELDS: Final = frozenset({"timestamp", "level", "event", "exc_info", "stack_info", "exception"})
 
 
 class Warned(msgspec.Struct, frozen=True):
@@ -74,6 +74,4 @@ def _text(value: Any) -> str:
         text = str(value)
     except Exception:  # noqa: BLE001  # whatever its __str__ does
         text = f"a {type(value).__name__}"
-    if len(text) > LONGEST:
-        text = text[: LONGEST - 1] + "…"
-    return writable(text)
+    return printable(text, LONGEST)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Final, Self
@@ -151,17 +151,12 @@ class Describer:
 
 _INIT_ACK: Final = bytes((Code.INIT_COMMUNICATION_ACK,))
 _LABELS: Final = {"agent_id": "agent", "event_id": "event", "value_id": "value"}
-_NOT_CONTENT: Final = {"announced", "counted"}
 _ONLY_WHERE_THERE: Final = {"infos", "events", "observed"}
 """Parts of a completion that most have none of."""
 
 
 _CONTENTS: Final = {
-    code: tuple(
-        (field.name, _LABELS.get(field.name, field.name))
-        for field in fields(kind)
-        if field.name not in _NOT_CONTENT
-    )
+    code: tuple((name, _LABELS.get(name, name)) for name, _ in kind.LAYOUT)
     for code, kind in (REQUESTS | REPLIES).items()
 }
 """By code, the fields that carry content, with the word for each."""
@@ -235,7 +230,7 @@ class TraceWriter:
             raise ConfigurationError(
                 f"cannot write a trace to {self.path}: {why_not(error)}",
                 hint="name a file in a directory that exists and may be written to, for each trace its own",
-            ) from error
+            ) from None
 
     def sent(self, data: bytes, port: int) -> None:
         """The client sent ``data`` to the server's ``port``."""
@@ -329,7 +324,7 @@ def read_trace(
                     raise ConfigurationError(
                         f"{path}:{number}: expected a record of a trace, got {line[:40]!r}: {error}",
                         hint=_WHAT_IS_A_TRACE,
-                    ) from error
+                    ) from None
                 now = record.time
                 if size and number % TOLD_EVERY == 0:
                     progress(min(file.tell(), size), size)
@@ -337,7 +332,7 @@ def read_trace(
     except OSError as error:
         raise ConfigurationError(
             f"cannot read the trace {path}: {error.strerror}", hint=_WHAT_IS_A_TRACE
-        ) from error
+        ) from None
 
 
 def _parse(line: bytes) -> TraceRecord:

@@ -1,15 +1,20 @@
-"""The command and reply identifiers of OSP 1.1 (section 5), and what silence means for each command.
-
-Pure data. The class of a command decides how a client may treat silence after it; nothing else may.
-"""
+"""The command and reply identifiers of OSP 1.1 (section 5), and the names of variables that both roles know."""
 
 from __future__ import annotations
 
-from enum import Enum, IntEnum
-from types import MappingProxyType
+from enum import IntEnum
 from typing import Final
 
-__all__ = ["COMMAND_CLASS", "DATAGRAM_END", "PROTOCOL_MAJOR", "PROTOCOL_MINOR", "Code", "CommandClass"]
+__all__ = [
+    "DATAGRAM_END",
+    "ITERATIONS",
+    "PROTOCOL_MAJOR",
+    "PROTOCOL_MINOR",
+    "SEED",
+    "SIMULATION_TIME",
+    "TIME_STEP_SIZE",
+    "Code",
+]
 
 PROTOCOL_MAJOR: Final = 1
 PROTOCOL_MINOR: Final = 1
@@ -63,33 +68,8 @@ class Code(IntEnum):
     DEREGISTER_FROM_AGENT_ACK = 106
 
 
-class CommandClass(Enum):
-    """What a client may do when a command meets silence."""
-
-    CONNECT = "ask again; adopt the first answer; END any second handler"
-    QUERY = "acknowledge, ask again, merge the pieces by index"
-    IDEMPOTENT = "ask again"
-    BARRIER = "never repeat blindly: first find out"
-    FAREWELL = "ask again until the limit, then leave"
-
-
-COMMAND_CLASS: Final = MappingProxyType(
-    {
-        Code.INIT_COMMUNICATION: CommandClass.CONNECT,
-        Code.GET_AGENT_OVERVIEW: CommandClass.QUERY,
-        Code.GET_AGENT_INFO: CommandClass.QUERY,
-        Code.GET_VALUE_IDS: CommandClass.QUERY,
-        Code.GET_VALUE: CommandClass.QUERY,
-        Code.REGISTER_FOR_AGENT: CommandClass.IDEMPOTENT,
-        Code.DEREGISTER_FROM_AGENT: CommandClass.IDEMPOTENT,
-        Code.SET_VALUE: CommandClass.IDEMPOTENT,
-        Code.REGISTER_FOR_EVENT: CommandClass.IDEMPOTENT,
-        Code.DEREGISTER_FROM_EVENT: CommandClass.IDEMPOTENT,
-        Code.REGISTER_FOR_VALUE: CommandClass.IDEMPOTENT,
-        Code.DEREGISTER_FROM_VALUE: CommandClass.IDEMPOTENT,
-        Code.RESET_SIMULATION: CommandClass.BARRIER,
-        Code.NEXT_SIMULATION_STEP: CommandClass.BARRIER,
-        Code.END_COMMUNICATION: CommandClass.FAREWELL,
-        Code.RESET_COMMUNICATION: CommandClass.FAREWELL,
-    }
-)
+# Variables that every server is expected to have, as a NERD server names them.
+SIMULATION_TIME: Final = "/Simulation/SimulationTime"
+TIME_STEP_SIZE: Final = "/Simulation/TimeStepSize"
+ITERATIONS: Final = "/Simulation/IterationsPerStep"
+SEED: Final = "/Simulation/Seed"

@@ -9,15 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.osp.codes import Code
 from ospbridge.osp.wire import END
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ["DOCUMENT", "NERD", "PROFILES", "Expression", "InitForm", "Profile", "SeedBy", "profile_named"]
 
@@ -45,65 +41,56 @@ class Expression(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """A kind of OSP server. Times in seconds, sizes in bytes."""
+    """A kind of OSP server; by default one that follows the document. Times in seconds, sizes in bytes."""
 
     name: str
-    init_form: InitForm
-    reset_completed: Code
+    init_form: InitForm = InitForm.INTS
+    reset_completed: Code = Code.RESET_SIMULATION_COMPLETED_ACK
     """What the server sends when a reset is complete; the client answers with the other of 75 and 76."""
-    end_after_events_is_safe: bool
+    end_after_events_is_safe: bool = True
     """Whether END may be sent by a session that ever registered for an event."""
-    end_frees_agents: bool
+    end_frees_agents: bool = False
     """Whether END is known to free the agents of who sends it; else they are given back before."""
-    values_are_pushed: bool
+    values_are_pushed: bool = True
     """Whether observed values arrive behind a completion; else they are polled."""
-    seed_by: SeedBy
-    outputs_normalised: bool
+    seed_by: SeedBy = SeedBy.RESET
+    outputs_normalised: bool = True
     """Whether outputs stay in the announced range, so that a space may be built from it."""
-    datagram_limit: int | None
+    datagram_limit: int | None = None
     """Length at which the server cuts its own datagrams; None where it does not."""
-    pipelining: bool
+    pipelining: bool = True
     """Whether several requests of one step may be under way before an acknowledgement came."""
-    patience: float
-    """The shortest silence that may be acted upon."""
-    init_takes: float
+    init_takes: float = 0.0
     """How long the server takes to answer an INIT."""
-    loses_wakeups: bool
+    loses_wakeups: bool = False
     """Whether its threads lose wake-ups to each other under the ordinary scheduling policy: steps stall for 50 ms."""
-    expression: Expression
-    ascii_only: bool
+    expression: Expression = Expression.SEARCH
+    ascii_only: bool = False
     """Whether bytes above 0x7f in strings are lost."""
-    end_marker: bool
+    end_marker: bool = False
     """Whether the server appends byte 120 to each of its datagrams."""
-    lists_want_ack: bool
-    """Whether overview and info wait for one acknowledgement, eating the next datagram in its place."""
-    eats_awaited_acks: bool
-    """Whether any datagram counts as the awaited acknowledgement and is lost."""
-    completions_one_by_one: bool
+    eats_awaited_acks: bool = False
+    """Whether lists and resets await an acknowledgement too, for which any datagram counts, and is lost."""
+    completions_one_by_one: bool = False
     """Whether the next agent's completion is sent only after the acknowledgement of the one before."""
-    observers_may_reset: bool
-    """Whether reset requests of clients without agents count."""
-    steps_before_reset: bool
+    requests_outlive_sessions: bool = False
+    """Whether requests are merely counted: those of observers too, through a reset, and when who sent them leaves."""
+    barrier_poll: float = 0.0
+    """How long after an agent was taken or given back the server looks at its barrier; at requests it looks at once."""
+    steps_before_reset: bool = False
     """Whether the first step before any reset resets the world itself (and loses its inputs)."""
-    register_for_value_works: bool
-    register_for_value_count: bool
-    """Whether REGISTER_FOR_VALUE_ACK carries a count in front of the ids."""
-    typed_by_interface: bool
-    """Whether the type of an interface value in the repository is its interface name."""
-    foreign_deregister_status: int
+    register_for_value_works: bool = True
+    """Whether REGISTER_FOR_VALUE_ACK has the ids that were found; else hardly one, with a count in front."""
+    interface_type: str | None = "NormalizedDouble"
+    """The type of interface values in the repository; None where it is the name of the interface."""
+    integer_type: str = "Integer"
+    """The type of integers in the repository."""
+    foreign_deregister_status: int = 1
     """Status of a DEREGISTER for a known agent that this client does not control."""
-    stray_reset_ack: bool
+    stray_reset_ack: bool = False
     """Whether RESET_COMMUNICATION_ACK is followed by a RESET_SIMULATION_ACK."""
-    own_agents_available: bool
-    """Whether the overview flags agents of the asking client as available."""
-    votes_survive_reset: bool
-    """Whether step requests made before a reset still count after it."""
-    votes_survive_leaving: bool
-    """Whether the requests of a client that leaves or deregisters stay counted, so that those of the others suffice."""
-    deaf_after_closed_port: bool
+    deaf_after_closed_port: bool = False
     """Whether a handler whose datagram met a closed port hears nobody any more, and keeps its agents."""
-    type_names: Mapping[str, str]
-    """Names of variable types where they differ from ``Int``, ``Double``, ``Bool``, ``String``."""
 
     @property
     def end(self) -> bytes:
@@ -111,40 +98,7 @@ class Profile:
         return END if self.end_marker else b""
 
 
-DOCUMENT: Final = Profile(
-    name="document",
-    init_form=InitForm.INTS,
-    reset_completed=Code.RESET_SIMULATION_COMPLETED_ACK,
-    end_after_events_is_safe=True,
-    end_frees_agents=False,
-    values_are_pushed=True,
-    seed_by=SeedBy.RESET,
-    outputs_normalised=True,
-    datagram_limit=None,
-    pipelining=True,
-    patience=0.25,
-    init_takes=0.0,
-    loses_wakeups=False,
-    expression=Expression.SEARCH,
-    ascii_only=False,
-    end_marker=False,
-    lists_want_ack=False,
-    eats_awaited_acks=False,
-    completions_one_by_one=False,
-    observers_may_reset=False,
-    steps_before_reset=False,
-    register_for_value_works=True,
-    register_for_value_count=False,
-    typed_by_interface=False,
-    foreign_deregister_status=1,
-    stray_reset_ack=False,
-    own_agents_available=False,
-    votes_survive_reset=False,
-    votes_survive_leaving=False,
-    deaf_after_closed_port=False,
-    type_names=MappingProxyType({"Int": "Integer"}),
-)
-
+DOCUMENT: Final = Profile(name="document")
 NERD: Final = Profile(
     name="nerd",
     init_form=InitForm.BYTES,
@@ -156,39 +110,29 @@ NERD: Final = Profile(
     outputs_normalised=False,
     datagram_limit=1024,
     pipelining=False,
-    patience=0.25,
     init_takes=0.051,
     loses_wakeups=True,
     expression=Expression.WHOLE,
     ascii_only=True,
     end_marker=True,
-    lists_want_ack=True,
     eats_awaited_acks=True,
     completions_one_by_one=True,
-    observers_may_reset=True,
+    requests_outlive_sessions=True,
+    barrier_poll=0.005,
     steps_before_reset=True,
     register_for_value_works=False,
-    register_for_value_count=True,
-    typed_by_interface=True,
+    interface_type=None,
+    integer_type="Int",
     foreign_deregister_status=2,
     stray_reset_ack=True,
-    own_agents_available=False,
-    votes_survive_reset=True,
-    votes_survive_leaving=True,
     deaf_after_closed_port=True,
-    type_names=MappingProxyType({}),
 )
-
 PROFILES: Final = {profile.name: profile for profile in (DOCUMENT, NERD)}
 
 
 def profile_named(name: str) -> Profile | None:
     """The profile of that name; None for ``auto`` (find out by probing)."""
-    if name == "auto":
-        return None
-    try:
-        return PROFILES[name]
-    except KeyError:
-        raise ConfigurationError(
-            f"unknown profile {name!r}", hint=f"use one of auto, {', '.join(PROFILES)}"
-        ) from None
+    if name != "auto" and name not in PROFILES:
+        known = ", ".join(PROFILES)
+        raise ConfigurationError(f"unknown profile {name!r}", hint=f"use one of auto, {known}")
+    return PROFILES.get(name)

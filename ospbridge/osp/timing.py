@@ -1,21 +1,13 @@
-"""How long a client waits: patience before it acts on silence, and the limits after which it gives up.
-
-The shortest patience comes from the profile: a real server stalls 50 ms by itself, seldom 100, and a datagram sent
-meanwhile restarts that wait, so acting earlier does harm (observed on a NERD server).
-"""
+"""How long a client waits: pauses between the tries of an exchange, and the limits after which it gives up."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Final
 
 __all__ = ["RESTART_SETTLES", "Limits", "Waits", "seconds_of"]
 
 LONGEST_WAIT: Final = 1.0
-JITTER: Final = 0.1
 RESTART_SETTLES: Final = 0.5
 """Seconds from a restart of the communication to an INIT: a NERD server loses one within 50 ms of it, or dies."""
 
@@ -36,9 +28,15 @@ class Limits:
     """A reset, with waiting for other clients."""
     close: float = 2.0
     """Leaving."""
+    memory: int = 16 * 1024 * 1024
+    """Bytes of names and types that are kept of the simulator: no time, and a limit all the same."""
 
     def __post_init__(self) -> None:
+        if self.memory <= 0:
+            raise ValueError(f"memory limit must be a positive number of bytes, got {self.memory!r}")
         for name in self.__slots__:
+            if name == "memory":
+                continue
             value = getattr(self, name)
             seconds = seconds_of(value)
             if not 0 < seconds < float("inf"):
@@ -55,16 +53,15 @@ def seconds_of(given: object) -> float:
 
 
 class Waits:
-    """The waits between tries of one exchange: doubling, jittered, at most one second apart."""
+    """The waits between tries of one exchange, in seconds: doubling, at most one second."""
 
-    __slots__ = ("_jitter", "_next")
+    __slots__ = ("_next",)
 
-    def __init__(self, first: float, jitter: Callable[[], float]) -> None:
+    def __init__(self, first: float) -> None:
         self._next = first
-        self._jitter = jitter
 
     def next(self) -> float:
-        """Seconds to wait now. Never shorter than the first patience: jitter only adds."""
-        wait = self._next * (1.0 + JITTER * self._jitter())
-        self._next = min(2.0 * self._next, LONGEST_WAIT)
+        """Seconds to wait now."""
+        wait = self._next
+        self._next = min(2.0 * wait, LONGEST_WAIT)
         return wait

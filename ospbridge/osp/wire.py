@@ -1,33 +1,74 @@
-"""The four data types of OSP datagrams: bytes, integers, floats and strings (OSP 1.1, section 3).
+"""The data types of OSP datagrams: bytes, integers, floats and strings (OSP 1.1, section 3).
 
-Integers and floats are 4 bytes, little-endian; strings end with a zero byte. Every other byte sequence is a string, and
-comes back unchanged (see ``text``).
+Integers and floats are 4 bytes, little-endian; strings end with a zero byte. The document names no encoding of strings
+and no format of numbers in them. Strings are read as UTF-8, and byte by byte where they are not, so that every byte
+sequence has a text of its own and comes back unchanged: a byte that is no UTF-8 is read as a character for private use,
+U+F780 for 0x80 to U+F7FF for 0xff, which can be printed and stored everywhere, unlike Python's lone surrogates.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ospbridge.counts import numbered
 from ospbridge.errors import LocalProtocolError, RemoteProtocolError
 from ospbridge.osp.codes import DATAGRAM_END
-from ospbridge.osp.text import decode_text, encode_text
+from ospbridge.text import pluralize
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
-__all__ = ["END", "INT", "Reader", "encode_floats", "encode_ints", "encode_string"]
+__all__ = [
+    "END",
+    "FLOAT",
+    "INT",
+    "INT_MAX",
+    "INT_MIN",
+    "Reader",
+    "decode_text",
+    "encode_string",
+    "encode_text",
+    "number",
+    "with_point",
+]
 
 INT: Final = struct.Struct("<i")
 FLOAT: Final = struct.Struct("<f")
+BYTE: Final = struct.Struct("<B")
 END: Final = bytes([DATAGRAM_END])
 INT_MIN: Final = -(2**31)
 INT_MAX: Final = 2**31 - 1
+
+# --- strings -------------------------------------------------------------------------------------------------------
+
+_PRIVATE: Final = 0xF700
+_SURROGATE: Final = 0xDC00
+_HIGH_BYTES: Final = range(0x80, 0x100)
+_PRIVATE_CHARACTER: Final = re.compile(f"[{chr(_PRIVATE + 0x80)}-{chr(_PRIVATE + 0xFF)}]")
+_FROM_SURROGATES: Final = {_SURROGATE + byte: _PRIVATE + byte for byte in _HIGH_BYTES}
+_TO_SURROGATES: Final = {_PRIVATE + byte: _SURROGATE + byte for byte in _HIGH_BYTES}
+
+
+def decode_text(raw: bytes) -> str:
+    """The text of any bytes. No two byte strings have the same one."""
+    text = raw.decode("utf-8", "surrogateescape")
+    if text.isascii():
+        return text
+    # A character that would stand for a byte is itself read as its three bytes.
+    escaped = _PRIVATE_CHARACTER.sub(
+        lambda found: "".join(chr(_PRIVATE + byte) for byte in found[0].encode()), text
+    )
+    return escaped.translate(_FROM_SURROGATES)
+
+
+def encode_text(text: str) -> bytes:
+    """The bytes that ``text`` was read from. Raises UnicodeEncodeError for half of a surrogate pair."""
+    if text.isascii():
+        return text.encode()
+    return text.translate(_TO_SURROGATES).encode("utf-8", "surrogateescape")
 
 
 def encode_string(text: str) -> bytes:
@@ -44,18 +85,24 @@ def encode_string(text: str) -> bytes:
     return raw + b"\0"
 
 
-def encode_ints(values: Sequence[int]) -> bytes:
-    """32-bit integers behind one another, without a count."""
-    return struct.pack(f"<{len(values)}i", *values)
+# --- numbers in strings --------------------------------------------------------------------------------------------
 
 
-def encode_floats(values: NDArray[np.float32]) -> bytes:
-    """The bytes of float32[n], without a count."""
-    return np.ascontiguousarray(values, dtype="<f4").tobytes()
+def with_point(text: str) -> str:
+    """``text`` with a point where it has a decimal comma: one comma, and no point."""
+    return text.replace(",", ".") if text.count(",") == 1 and "." not in text else text
+
+
+def number(text: str) -> float:
+    """The number that ``text`` is, as a server of any locale prints it. Raises ValueError."""
+    return float(with_point(text))
+
+
+# --- datagrams -----------------------------------------------------------------------------------------------------
 
 
 class Reader:
-    """Takes a datagram apart from left to right; any misfit raises RemoteProtocolError with its offset.
+    """Reads a datagram from left to right; what does not fit raises RemoteProtocolError with its offset.
 
     With ``cut`` the sender is known to cut its datagrams: fields behind the cut are then reported by ``missing``
     instead of being an error, and vectors come back shorter than announced.
@@ -72,50 +119,36 @@ class Reader:
 
     @property
     def left(self) -> int:
+        """Bytes that are not read yet."""
         return self._end - self.offset
 
     def error(self, message: str, offset: int | None = None) -> RemoteProtocolError:
+        """The error for what stands at ``offset``, or where the reader is."""
         return RemoteProtocolError(message, data=self.data, offset=self.offset if offset is None else offset)
 
-    def _need(self, size: int, what: str) -> bool:
-        if self.left >= size:
-            return True
-        if self.cut:
+    def number(self, layout: struct.Struct, what: str) -> int | float:
+        """One number of that layout; 0 behind a cut."""
+        if self.left < layout.size:
+            if not self.cut:
+                expected = pluralize(layout.size, "byte")
+                raise self.error(f"expected {what} of {expected}, {max(self.left, 0)} left")
             self.missing = True
             self.offset = self._end
-            return False
-        raise self.error(f"expected {what} of {numbered(size, 'byte')}, {max(self.left, 0)} left")
-
-    def byte(self, what: str) -> int:
-        if not self._need(1, what):
             return 0
-        value = self.data[self.offset]
-        self.offset += 1
-        return value
-
-    def integer(self, what: str) -> int:
-        if not self._need(4, what):
-            return 0
-        (value,) = INT.unpack_from(self.data, self.offset)
-        self.offset += 4
-        return int(value)
+        (value,) = layout.unpack_from(self.data, self.offset)
+        self.offset += layout.size
+        return value  # type: ignore[no-any-return]  # what the layout says
 
     def count(self, what: str) -> int:
-        """A number of things that follow: never negative."""
+        """How many values follow: never negative."""
         at = self.offset
-        value = self.integer(what)
+        value = int(self.number(INT, f"number of {what}"))
         if value < 0:
-            raise self.error(f"expected {what}, a count of 0 or more, got {value}", at)
+            raise self.error(f"expected number of {what}, a count of 0 or more, got {value}", at)
         return value
 
-    def float32(self, what: str) -> float:
-        if not self._need(4, what):
-            return 0.0
-        (value,) = FLOAT.unpack_from(self.data, self.offset)
-        self.offset += 4
-        return float(value)
-
     def string(self, what: str) -> str:
+        """The text up to the next zero byte."""
         end = self.data.find(0, self.offset, self._end)
         if end < 0:
             if not self.cut:
@@ -129,34 +162,30 @@ class Reader:
     def floats(self, count: int, what: str) -> NDArray[np.float32]:
         """float32[count], a view of the datagram's bytes."""
         count = self._fitting(count, what)
-        if not count:
-            return _NO_FLOATS
-        values = np.frombuffer(self.data, dtype="<f4", count=count, offset=self.offset)
+        values = np.frombuffer(self.data, "<f4", count, self.offset) if count else _NO_FLOATS
         self.offset += 4 * count
         return values
 
     def ints(self, count: int, what: str) -> tuple[int, ...]:
+        """``count`` integers."""
         count = self._fitting(count, what)
         values = struct.unpack_from(f"<{count}i", self.data, self.offset)
         self.offset += 4 * count
         return values
 
     def _fitting(self, count: int, what: str) -> int:
-        """``count``, checked against what is there before anything is made of it."""
+        """``count``, checked against what is there before anything is allocated."""
         if 4 * count <= self.left:
             return count
         if not self.cut:
-            raise self.error(f"expected {count} {what} in {numbered(4 * count, 'byte')}, {self.left} left")
+            raise self.error(f"expected {count} {what} in {pluralize(4 * count, 'byte')}, {self.left} left")
         self.missing = True
         return self.left // 4
 
-    def finish(self) -> bool:
-        """Check that nothing but the optional end byte is left; says whether it was there."""
-        if self.left == 0:
-            return False
-        if self.left == 1 and self.data[self.offset] == DATAGRAM_END:
-            return True
-        raise self.error(f"expected the end of the datagram, {numbered(self.left, 'byte')} left")
+    def finish(self) -> None:
+        """Check that nothing but the optional end byte is left."""
+        if self.left and (self.left > 1 or self.data[self.offset] != DATAGRAM_END):
+            raise self.error(f"expected the end of the datagram, {pluralize(self.left, 'byte')} left")
 
 
 _NO_FLOATS: Final[NDArray[np.float32]] = np.empty(0, dtype="<f4")

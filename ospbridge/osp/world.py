@@ -100,31 +100,24 @@ class World(Protocol):
     @property
     def agents(self) -> Sequence[WorldAgent]:
         """All agents, in the order of their ids; fixed for the life of the world."""
-        ...
 
     @property
     def variables(self) -> Sequence[Variable]:
         """Repository entries of the world's own, beside those that the server adds itself."""
-        ...
 
     @property
     def events(self) -> Sequence[str]:
         """Names of the events that can occur, beside those of the server itself."""
-        ...
 
     @property
     def time_step(self) -> float:
         """Simulated seconds of one step, as the world starts out."""
-        ...
 
     def reset(self, seed: int) -> None:
         """Go back to the start. ``seed`` 0 means "don't care". Inputs were set to neutral before."""
-        ...
 
     def step(self) -> None:
         """Advance by one step with the agents' inputs; write outputs and infos."""
-        ...
 
     def take_events(self) -> list[str]:
         """Names of the events that occurred since the last call, in their order."""
-        ...

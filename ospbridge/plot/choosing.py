@@ -6,7 +6,6 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ospbridge.counts import numbered
 from ospbridge.errors import ConfigurationError, UsageError
 from ospbridge.interface import fits, several
 from ospbridge.observe.trace import read_trace
@@ -16,6 +15,7 @@ from ospbridge.plot.looks import Looks, drawing, picture_format, short_name, wri
 from ospbridge.plot.signals import MOST_SHOWN, choose_signals, draw_signals, signals_of
 from ospbridge.record.episode import RecordedEpisode, read_episode
 from ospbridge.record.reading import recorded_files
+from ospbridge.text import pluralize
 
 if TYPE_CHECKING:
     import os
@@ -97,7 +97,7 @@ def plot(
     with drawing(looks):
         if source is Source.TRACE:
             times = step_times(read_trace(path, progress))
-            told = numbered(len(times.took), "step")
+            told = pluralize(len(times.took), "step")
             if len(times.lost):
                 told += f", {len(times.lost)} never completed"
             figure = draw_latencies(times, f"How long steps took: {name}, {told}", looks)
@@ -108,7 +108,7 @@ def plot(
             count = len({each.agent for each in figures})
             whose = f"agent {short_name(figures[0].agent)}" if count == 1 else f"{count} agents"
             steps = sum(each.steps for each in figures)
-            told = f"{numbered(len(figures), 'episode')} of {whose}, {numbered(steps, 'step')}"
+            told = f"{pluralize(len(figures), 'episode')} of {whose}, {pluralize(steps, 'step')}"
             figure = draw_episodes(figures, f"{name}: {told}", looks, window=window)
         else:
             recorded = source is Source.RECORDING
@@ -117,11 +117,11 @@ def plot(
                 raise _nothing(path, agents, there)
             names, more = choose_signals(list(signals_of(episodes[-1])), signals)
             which = (
-                f"latest {numbered(len(episodes), 'episode')}"
+                f"latest {pluralize(len(episodes), 'episode')}"
                 if len(episodes) > 1
-                else numbered(len(episodes[-1]), "step")
+                else pluralize(len(episodes[-1]), "step")
             )
-            told = f"{numbered(len(names), 'signal')}, {which} of agent {short_name(episodes[-1].agent)}"
+            told = f"{pluralize(len(names), 'signal')}, {which} of agent {short_name(episodes[-1].agent)}"
             if more:
                 told += f" ({more} signals more fit)"
             figure = draw_signals(episodes, names, f"{name}: {told}", looks)

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ospbridge.errors import ConfigurationError, UsageError
-from ospbridge.observe.printable import printable
 from ospbridge.replacing import replaced
+from ospbridge.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -194,7 +194,7 @@ def write(figure: Figure, path: Path) -> None:
         raise ConfigurationError(
             f"cannot write a picture to {path}: {error.strerror}",
             hint="name a file in a directory that exists and may be written to",
-        ) from error
+        ) from None
 
 
 def plain_numbers(axis: Axis, *, crowded: bool = False) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ospbridge.counts import numbered
 from ospbridge.errors import ConfigurationError
 from ospbridge.policy.architecture import LOG_STD, read_architecture, read_widths
 from ospbridge.policy.onnx_signature import Signature, read_signature
+from ospbridge.text import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -117,9 +117,9 @@ def _actions(outputs: int | None, *, free_log_std: bool) -> tuple[str, ...]:
 
 def one_of(choices: int) -> str:
     """An action space in words, as ``Description.actions`` has it."""
-    return f"one of {numbered(choices, 'choice')}"
+    return f"one of {pluralize(choices, 'choice')}"
 
 
 def box_of(numbers: int) -> str:
     """As ``one_of``; each number is drawn from a mean and a deviation."""
-    return f"a box of {numbered(numbers, 'number')}"
+    return f"a box of {pluralize(numbers, 'number')}"

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ospbridge.counts import numbered
 from ospbridge.errors import ConfigurationError
 from ospbridge.policy.activations import activation
 from ospbridge.policy.architecture import CLIP, LOG_STD, read_architecture, require_shape
+from ospbridge.text import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,14 +101,14 @@ class NumpyModule:
         if architecture.inputs != self._inputs:
             raise ConfigurationError(
                 f"{first!r} has shape {weights[first].shape}, expected ({len(weights[first])}, {self._inputs}): "
-                f"the agent's observation has {numbered(self._inputs, 'number')}",
+                f"the agent's observation has {pluralize(self._inputs, 'number')}",
                 hint="give the server the observation space of this agent",
             )
         if architecture.outputs != self._outputs:
             wanted = self._outputs // 2 if architecture.free_log_std else self._outputs
             raise ConfigurationError(
                 f"{last!r} has shape {weights[last].shape}, expected ({wanted}, {weights[last].shape[1]}): "
-                f"the agent's action is drawn from {numbered(self._outputs, 'number')}",
+                f"the agent's action is drawn from {pluralize(self._outputs, 'number')}",
                 hint="give the server the action space of this agent",
             )
 

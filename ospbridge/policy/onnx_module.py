@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ospbridge.counts import numbered
 from ospbridge.errors import ConfigurationError
 from ospbridge.policy.onnx_model import check_model
+from ospbridge.text import pluralize
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -86,8 +86,8 @@ class _Session:
         taken, given = session.get_inputs(), session.get_outputs()
         if not taken or not given:
             raise ConfigurationError(
-                f"the ONNX model has {numbered(len(taken), 'input')} and "
-                f"{numbered(len(given), 'output')}, expected one of each",
+                f"the ONNX model has {pluralize(len(taken), 'input')} and "
+                f"{pluralize(len(given), 'output')}, expected one of each",
                 hint="export it with an input for observations and an output for the distribution",
             )
         shape = taken[0].shape
@@ -100,7 +100,7 @@ class _Session:
         if _size(shape[1]) not in (0, inputs):
             raise ConfigurationError(
                 f"input {taken[0].name!r} of the ONNX model has shape {shape}, expected [..., {inputs}]: "
-                f"the agent's observation has {numbered(inputs, 'number')}",
+                f"the agent's observation has {pluralize(inputs, 'number')}",
                 hint="give the server the observation space of this agent",
             )
         self._run: Any = session.run
@@ -127,7 +127,7 @@ class _Session:
         if shape != (1, outputs) or dtype != np.float32:
             raise ConfigurationError(
                 f"output {self._output[0]!r} of the ONNX model is {dtype}{shape}, expected float32{(1, outputs)}: "
-                f"the agent's action is drawn from {numbered(outputs, 'number')}",
+                f"the agent's action is drawn from {pluralize(outputs, 'number')}",
                 hint="give the server the action space of this agent; the first output is taken",
             )
         if not np.isfinite(result).all():

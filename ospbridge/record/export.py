@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ospbridge.counts import numbered
 from ospbridge.errors import ConfigurationError, UsageError
 from ospbridge.interface import BoxSpace, Space, fits, several
 from ospbridge.record.episode import RecordedEpisode, read_episode
 from ospbridge.record.reading import recorded_files
+from ospbridge.text import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -88,7 +88,9 @@ def export_minari(
     if first is None:
         raise UsageError(
             f"there is no episode to export in {directory}"
-            + (f" of agents that fit {' '.join(agents)}" if agents else f" ({numbered(len(files), 'file')})"),
+            + (
+                f" of agents that fit {' '.join(agents)}" if agents else f" ({pluralize(len(files), 'file')})"
+            ),
             hint="an episode is written when it ends; record=DIR says where",
         )
     counts = [0, 0]

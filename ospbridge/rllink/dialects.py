@@ -37,6 +37,7 @@ from ospbridge.rllink.messages import (
 )
 from ospbridge.rllink.untrusted import LONGEST_TOLD, Misfit
 from ospbridge.rllink.weights import MlirWeights, ModuleWeights
+from ospbridge.text import printable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -92,7 +93,7 @@ class Dialect(ABC):
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             told = f"expected an RLlink message in the dialect {self.name}: {error}"
         raise RemoteProtocolError(
-            told[:LONGEST_TOLD],
+            printable(told, LONGEST_TOLD),
             data=bytes(body),
             offset=0,
             hint=f"this dialect is spoken by Ray {self.releases}",

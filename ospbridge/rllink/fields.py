@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ospbridge.rllink.arrays import is_packed, read_array, read_number
 from ospbridge.rllink.untrusted import Misfit, shown
+from ospbridge.text import listed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -14,7 +15,6 @@ __all__ = ["LARGEST_NUMBER", "Fields"]
 
 LARGEST_NUMBER: Final = 2**63 - 1
 KEYS_SHOWN: Final = 12
-KEY_SHOWN: Final = 40
 
 
 class Fields:
@@ -49,7 +49,7 @@ class Fields:
         return value
 
     def _missing(self, names: tuple[str, ...]) -> Misfit:
-        keys = ", ".join(key[:KEY_SHOWN] for key in self.keys()[:KEYS_SHOWN]) or "none"
+        keys = listed(self.keys()[:KEYS_SHOWN]) or "none"
         return Misfit(f"{self._owner}: key {' or '.join(names)} is missing, there are: {keys}")
 
     def text(self, *names: str, default: str | None = None) -> str:

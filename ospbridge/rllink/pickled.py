@@ -12,8 +12,8 @@ import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from ospbridge.counts import numbered
 from ospbridge.errors import RemoteProtocolError
+from ospbridge.text import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,7 +120,7 @@ class _Reader:
 
     def take(self, length: int) -> bytes:
         if length > len(self.data) - self.place:
-            raise _Bad(f"expected {numbered(length, 'byte')}, {len(self.data) - self.place} are left")
+            raise _Bad(f"expected {pluralize(length, 'byte')}, {len(self.data) - self.place} are left")
         taken = self.data[self.place : self.place + length]
         self.place += length
         return taken

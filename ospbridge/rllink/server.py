@@ -29,6 +29,7 @@ from ospbridge.rllink.messages import (
     Unknown,
 )
 from ospbridge.rllink.untrusted import LONGEST_TOLD
+from ospbridge.text import printable
 
 if TYPE_CHECKING:
     from ospbridge.rllink.dialects import Dialect
@@ -218,7 +219,7 @@ class ServerMachine:
             check_fragments(message.fragments, self.needs)
         except LocalProtocolError as error:
             raise RemoteProtocolError(
-                error.message[:LONGEST_TOLD],
+                printable(error.message, LONGEST_TOLD),
                 data=bytes(body),
                 offset=0,
                 hint="the client must check what it sends",

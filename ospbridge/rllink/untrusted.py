@@ -9,7 +9,7 @@ __all__ = ["LONGEST_TOLD", "Misfit", "shown"]
 
 LONGEST_SHOWN: Final = 60
 LONGEST_TOLD: Final = 500
-"""Characters of a message about what a peer sent: names that are in it are the peer's choice."""
+"""Bytes of a message about what a peer sent: names that are in it are the peer's choice."""
 
 
 class Misfit(Exception):

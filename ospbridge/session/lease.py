@@ -1,48 +1,77 @@
-"""Leases: how the agents of a client that died are freed.
+"""Leases: how the agents of a client that died are freed, and what is told of them until then.
 
 A client that dies registered locks a real server for good, and one that dies without agents does so where the server
 takes one client only. Each session therefore keeps a small file in the runtime directory, from the first answer to its
 INIT on, with its local port, its handler's port and its agents, and holds a lock on it for as long as it lives. A later
 session that finds the file unlocked rebinds the dead client's port, so that the old handler listens to it, gives the
-agents back and says goodbye. Observed on a NERD server: works on idle handlers and on ones in mid-step.
+agents back and says goodbye (``connect.reclaim``).
+
+A simulator lets go of a lost session's agents when it gets to it, or never; until then nobody can have them, and steps
+and resets wait for their requests. Which leases lie there, and which sessions this process has given up or found dead
+of late, is told with such errors, so that no other client is blamed.
 """
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import stat
 import time
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from collections import Counter, deque
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
+import msgspec
+
+from ospbridge.errors import AgentTaken, BarrierStuck, SimulatorSilent
 from ospbridge.interface import Endpoint
 from ospbridge.observe.runtime import runtime_directory
-from ospbridge.transport.squatting import squatter
+from ospbridge.osp.messages import DeregisterFromAgent, DeregisterFromAgentAck, End, EndAck, StepCompletedAck
+from ospbridge.osp.profile import PROFILES
+from ospbridge.transport.addresses import is_loopback
+from ospbridge.transport.admission import squatter
+from ospbridge.transport.guardian import Guarded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import socket
+    from collections.abc import Collection, Iterator, Mapping
 
-__all__ = ["Lease", "LeaseFile", "any_stale", "being_freed", "forget_all", "held_by_others", "stale_leases"]
+    from ospbridge.interface import AgentEntry
+    from ospbridge.osp.profile import Profile
+
+__all__ = ["Lease", "LeaseFile", "SessionLease", "any_stale", "being_freed", "stale_leases"]
 
 SUFFIX: Final = ".lease"
 LARGEST: Final = 1_000_000
 TRIES: Final = 5
 """So often is tried to free the agents of a session whose handler is silent, while the server answers others."""
+RECENT: Final = 60.0
+"""Seconds for which a simulator may be letting go of agents whose handler is gone."""
+KEPT: Final = 256
+"""Losses that are remembered."""
+NAMED: Final = 3
+"""Dead sessions that an error names."""
+NOT_SAID: Final = (
+    "`ospbridge restart-communication` says goodbye in its name, and so does whatever takes agents, "
+    "`ospbridge connect` for one"
+)
+IN_VAIN: Final = "nobody heard the goodbye that was said in its name: restart the simulator"
+FREE_ALL: Final = "`ospbridge restart-communication` frees all agents (it disconnects every client)"
+UNITS: Final = ((86_400.0, "days"), (3_600.0, "h"), (60.0, "min"))
+
+Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a successor needs to say goodbye for a dead session."""
 
     server: str
-    server_port: int
+    server_port: Port
     local_host: str
-    local_port: int
-    handler_port: int
+    local_port: Port
+    handler_port: Port
     profile: str
     agents: dict[str, int]
     """Local id by name. None: what the session still has is its place among the server's clients."""
@@ -61,78 +90,52 @@ class Lease:
         return Endpoint(self.server, self.server_port)
 
 
-class LeaseFile:
-    """This session's own lease. A directory that cannot be written costs the lease, never the session."""
+# --- files ----------------------------------------------------------------------------------------------------------
 
-    def __init__(
-        self,
-        directory: Path | None = None,
-        *,
-        taken_over: tuple[int, Path] | None = None,
-    ) -> None:
+
+class LeaseFile:
+    """A lease that is ours, or was taken over. A directory that cannot be written costs the lease only."""
+
+    def __init__(self, directory: Path | None = None, *, place: tuple[int, Path] | None = None) -> None:
         self._directory = directory
-        self._descriptor: int | None = taken_over[0] if taken_over else None
-        self._path: Path | None = taken_over[1] if taken_over else None
+        self.place = place
+        """Its descriptor, whose lock is held, and its path; None where it was not written, or was let go."""
         self._owner = os.getpid()
 
     def write(self, lease: Lease) -> None:
         """Create or replace the content; the lock is held from the first write on."""
-        if self._descriptor is None and not self._open(lease):
+        if self.place is not None:
+            _fill(self.place[0], lease)
             return
-        assert self._descriptor is not None
-        _fill(self._descriptor, lease)
-
-    def _open(self, lease: Lease) -> bool:
         directory = self._directory or runtime_directory() / "leases"
-        path = directory / f"{lease.local_port}-{lease.handler_port}{SUFFIX}"
-        try:
+        with suppress(OSError):
             # Whoever may write to the one above could put another in its place.
             directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             directory.mkdir(mode=0o700, exist_ok=True)
-            if not _believed(directory):
-                return False
-            descriptor = _newly_made(path, lease)
-            if descriptor is None:
-                descriptor = _locked(path, os.O_CREAT)
-        except OSError:
-            return False
-        if descriptor is None:
-            return False
-        self._descriptor, self._path = descriptor, path
-        return True
-
-    @property
-    def held(self) -> bool:
-        """It was written, and not let go since."""
-        return self._descriptor is not None
-
-    @property
-    def place(self) -> tuple[int, Path] | None:
-        """Its descriptor and its path; None where it was not written, or was let go."""
-        if self._descriptor is None or self._path is None:
-            return None
-        return self._descriptor, self._path
+            if _believed(directory):
+                path = directory / f"{lease.local_port}-{lease.handler_port}{SUFFIX}"
+                self.place = _made(path, lease), path
 
     @property
     def stands(self) -> bool:
         """Successors find it: nobody has removed or replaced its file."""
-        if self._descriptor is None or self._path is None:
+        if self.place is None:
             return False
         try:
-            return os.path.samestat(os.fstat(self._descriptor), self._path.stat())
+            return os.path.samestat(os.fstat(self.place[0]), self.place[1].stat())
         except OSError:
             return False
 
     def age(self) -> float:
         """Seconds since the session wrote it last."""
-        assert self._descriptor is not None
-        return max(time.time() - os.fstat(self._descriptor).st_mtime, 0.0)
+        assert self.place is not None
+        return max(time.time() - os.fstat(self.place[0]).st_mtime, 0.0)
 
     def remove(self) -> None:
         """The agents were given back, and the goodbye was heard."""
-        if self._path is not None:
+        if self.place is not None:
             with suppress(OSError):
-                self._path.unlink()
+                self.place[1].unlink()
         self.abandon()
 
     def tried(self, lease: Lease, *, heard: bool) -> None:
@@ -142,125 +145,60 @@ class LeaseFile:
         """
         if heard or not lease.agents or lease.tries + 1 >= TRIES:
             self.remove()
-        else:
-            assert self._descriptor is not None
-            written = os.fstat(self._descriptor)
-            self.write(replace(lease, tries=lease.tries + 1))
-            with suppress(OSError):
-                # Its age is still that of the session's own last word.
-                os.utime(self._descriptor, ns=(written.st_atime_ns, written.st_mtime_ns))
-            self.abandon()
+            return
+        assert self.place is not None
+        written = os.fstat(self.place[0])
+        self.write(msgspec.structs.replace(lease, tries=lease.tries + 1))
+        with suppress(OSError):
+            # Its age is still that of the session's own last word.
+            os.utime(self.place[0], ns=(written.st_atime_ns, written.st_mtime_ns))
+        self.abandon()
 
     def abandon(self) -> None:
         """Let go of the lock and leave the file: a successor will free the agents."""
-        if self._descriptor is not None:
-            with suppress(OSError):
-                # The guardian may have a duplicate, whose lock is the same one; so has the parent of a forked child.
-                if self._owner == os.getpid():
-                    fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-            with suppress(OSError):
-                os.close(self._descriptor)
-        self._descriptor = self._path = None
-
-
-def stale_leases(server: Endpoint, directory: Path | None = None) -> Iterator[tuple[Lease, LeaseFile]]:
-    """Leases of dead sessions with ``server``, each locked for the caller, who removes or abandons it."""
-    directory = directory or runtime_directory() / "leases"
-    for path in _paths(directory):
-        try:
-            descriptor = _locked(path)
-        except OSError:
-            continue
-        if descriptor is None:
-            continue
-        try:
-            lease = _read(descriptor)
-        except OSError:
-            os.close(descriptor)
-            continue
-        if lease is None:
-            # Unreadable and owned by nobody alive: it can free nothing.
-            with suppress(OSError):
-                path.unlink()
-            os.close(descriptor)
-            continue
-        if lease.endpoint != server:
-            os.close(descriptor)
-            continue
-        yield lease, LeaseFile(directory, taken_over=(descriptor, path))
-
-
-def any_stale(server: Endpoint, directory: Path | None = None) -> bool:
-    """Whether a session with ``server`` has died, and its agents may still be taken."""
-    found = False
-    for _, file in stale_leases(server, directory):
-        file.abandon()
-        found = True
-    return found
-
-
-def forget_all(server: Endpoint, directory: Path | None = None) -> None:
-    """The communication of ``server`` was restarted: no dead session has an agent there any more."""
-    for _, file in stale_leases(server, directory):
-        file.remove()
-
-
-def being_freed(server: Endpoint, directory: Path | None = None) -> bool:
-    """Whether a guardian says goodbye just now: a lease with ``server`` is held, and its session's process is gone."""
-    return any(_gone(lease.pid) for _, lease in _held(server, directory))
-
-
-def held_by_others(server: Endpoint, own: Path | None, directory: Path | None = None) -> bool:
-    """Whether a session with ``server`` lives, but for the one whose lease is at ``own``."""
-    return any(path != own for path, _ in _held(server, directory))
-
-
-def _held(server: Endpoint, directory: Path | None) -> Iterator[tuple[Path, Lease]]:
-    """Leases with ``server`` that somebody has locked."""
-    for path in _paths(directory or runtime_directory() / "leases"):
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            continue
-        try:
-            lease = _read(descriptor)
-            if lease is not None and lease.endpoint == server and _is_locked(descriptor):
-                yield path, lease
-        except OSError:
-            continue
-        finally:
+        if self.place is None:
+            return
+        descriptor, _ = self.place
+        self.place = None
+        with suppress(OSError):
+            # The guardian may have a duplicate, whose lock is the same one; so has the parent of a forked child.
+            if self._owner == os.getpid():
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+        with suppress(OSError):
             os.close(descriptor)
 
 
-def _is_locked(descriptor: int) -> bool:
-    """Whether somebody else has locked it. A lock of our own ends with the descriptor."""
+def _made(path: Path, lease: Lease) -> int:
+    """A lease that nobody finds before it is locked and says what it has to. Raises OSError.
+
+    Another session that starts in that moment would take it for one that nobody alive owns.
+    """
+    unnamed = path.with_name(f"{path.stem}.{os.getpid()}")
+    descriptor = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    return False
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _fill(descriptor, lease)
+        unnamed.replace(path)
+    except BaseException:
+        unnamed.unlink(missing_ok=True)
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
-def _gone(pid: int) -> bool:
-    """Whether a process has ended; its parent need not have taken notice yet."""
+def _fill(descriptor: int, lease: Lease) -> None:
+    content = msgspec.json.encode(lease)
+    with suppress(OSError):
+        # In one go with spaces over what was there before: whoever is killed in between leaves something readable.
+        os.pwrite(descriptor, content.ljust(os.fstat(descriptor).st_size), 0)
+        os.ftruncate(descriptor, len(content))
+
+
+def _read(descriptor: int) -> Lease | None:
     try:
-        # Behind the name, which may hold anything.
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] in {
-            "Z",
-            "X",
-        }
-    except FileNotFoundError:
-        return True
-    except (OSError, IndexError):
-        return False
-
-
-def _paths(directory: Path) -> list[Path]:
-    """The leases in a directory; none where it cannot be read, or is not to be believed."""
-    try:
-        return sorted(directory.glob(f"*{SUFFIX}")) if _believed(directory) else []
-    except OSError:
-        return []
+        return msgspec.json.decode(os.pread(descriptor, LARGEST, 0), type=Lease)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return None
 
 
 def _believed(directory: Path) -> bool:
@@ -276,68 +214,316 @@ def _believed(directory: Path) -> bool:
     )
 
 
-def _newly_made(path: Path, lease: Lease) -> int | None:
-    """A lease that nobody finds before it is locked and says what it has to; None where there is one at ``path``, or
-    the file system knows no second names.
+def _opened(directory: Path | None) -> Iterator[tuple[int, Path, bool]]:
+    """Each lease in a directory that is to be believed: its descriptor, its path, and whether it is locked for us now.
 
-    Another session that starts in that moment would take it for one that nobody alive owns.
+    Whoever asks closes it. Not locked: somebody else holds it.
     """
-    unnamed = path.with_name(f"{path.stem}.{os.getpid()}")
-    descriptor = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    directory = directory or runtime_directory() / "leases"
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _fill(descriptor, lease)
-        os.link(unnamed, path)
+        paths = sorted(directory.glob(f"*{SUFFIX}")) if _believed(directory) else []
     except OSError:
+        return
+    for path in paths:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locked = True
+        except OSError:
+            locked = False
+        if os.fstat(descriptor).st_nlink:
+            yield descriptor, path, locked
+        else:
+            # It was removed since it was found.
+            os.close(descriptor)
+
+
+def stale_leases(server: Endpoint, directory: Path | None = None) -> Iterator[tuple[Lease, LeaseFile]]:
+    """Leases of dead sessions with ``server``, each locked for the caller, who removes or abandons it."""
+    for descriptor, path, locked in _opened(directory):
+        lease = _read(descriptor)
+        if locked and lease is not None and lease.endpoint == server:
+            yield lease, LeaseFile(place=(descriptor, path))
+            continue
+        if locked and lease is None:
+            # Unreadable and owned by nobody alive: it can free nothing.
+            path.unlink(missing_ok=True)
         os.close(descriptor)
-        return None
-    except BaseException:
+
+
+def _held(server: Endpoint, directory: Path | None) -> Iterator[tuple[Path, Lease]]:
+    """Leases with ``server`` that somebody has locked."""
+    for descriptor, path, locked in _opened(directory):
+        lease = _read(descriptor)
         os.close(descriptor)
-        raise
-    finally:
-        unnamed.unlink(missing_ok=True)
-    return descriptor
+        if not locked and lease is not None and lease.endpoint == server:
+            yield path, lease
 
 
-def _locked(path: Path, make: int = 0) -> int | None:
-    """A lease that is there, locked for the caller; None where somebody else holds it, or has just removed it.
+def _left_behind(server: Endpoint, directory: Path | None) -> list[str]:
+    """Agents that lost sessions, of any of our processes, had or had asked for, and that nobody has freed."""
+    names: list[str] = []
+    for lease, file in stale_leases(server, directory):
+        file.abandon()
+        names += lease.agents
+    return names
 
-    ``make``: O_CREAT, where there need be none.
+
+def any_stale(server: Endpoint, directory: Path | None = None) -> bool:
+    """Whether a session with ``server`` has died, and its agents may still be taken."""
+    stale = list(stale_leases(server, directory))
+    for _, file in stale:
+        file.abandon()
+    return bool(stale)
+
+
+def forget_all(server: Endpoint, directory: Path | None = None) -> None:
+    """The communication of ``server`` was restarted: no dead session has an agent there any more."""
+    for _, file in stale_leases(server, directory):
+        file.remove()
+
+
+def being_freed(server: Endpoint, directory: Path | None = None) -> bool:
+    """Whether a guardian says goodbye just now: a lease with ``server`` is held, and its session's process is gone."""
+    return any(_gone(lease.pid) for _, lease in _held(server, directory))
+
+
+def _gone(pid: int) -> bool:
+    """Whether a process has ended; its parent need not have taken notice yet."""
+    try:
+        # Behind the name, which may hold anything.
+        status = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2]
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return status.strip()[:1] in {"Z", "X"}
+
+
+# --- the lease of a session -----------------------------------------------------------------------------------------
+
+
+class SessionLease:
+    """What the lease and the guardian know of a session: its place at a handler, and the agents that it has there.
+
+    From the first ``hold`` on, over the socket of the session, which ``close`` closes.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | make, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(descriptor).st_nlink > 0:
-            return descriptor
-    except OSError:
-        pass
-    os.close(descriptor)
-    return None
+
+    def __init__(self, sock: socket.socket, server: Endpoint, directory: Path | None) -> None:
+        self.handler: Endpoint | None = None
+        """Who has answered, to the session's knowledge."""
+        self._file = LeaseFile(directory)
+        self._guarded = Guarded(sock)
+        self._sock = sock
+        self._server = server
+        self._lease: Lease | None = None
+        self._profile: Profile | None = None
+        self._over = False
+
+    def hold(self, handler: Endpoint, profile: Profile, *, owed: int) -> None:
+        """``handler`` has answered. ``owed``: INITs of the session that the server may have yet to read."""
+        host, port = self._sock.getsockname()[:2]
+        self.handler, self._profile = handler, profile
+        self._lease = Lease(
+            server=self._server.host,
+            server_port=self._server.port,
+            local_host=host,
+            local_port=port,
+            handler_port=handler.port,
+            profile=profile.name,
+            agents={},
+            events=False,
+            pid=os.getpid(),
+            owed=owed,
+            marked=profile.end_marker and not PROFILES[profile.name].end_marker,
+        )
+        self.renew({})
+
+    @property
+    def path(self) -> Path | None:
+        """Where the lease is, if there is one."""
+        return None if self._file.place is None else self._file.place[1]
+
+    @property
+    def events(self) -> bool:
+        """Events were registered, or may have been: a successor's END would do harm at some servers."""
+        return self._lease is not None and self._lease.events
+
+    def renew(self, agents: Mapping[str, int], *, events: bool = False) -> None:
+        """Whoever dies from now on leaves these: local id by name, none where it has only its place."""
+        assert self._lease is not None
+        assert self._profile is not None
+        profile, events = self._profile, events or self._lease.events
+        self._lease = msgspec.structs.replace(self._lease, agents=dict(agents), events=events)
+        self._file.write(self._lease)
+        marked = profile.end_marker
+        requests = [
+            (DeregisterFromAgent(each).encode(end=marked), DeregisterFromAgentAck(each, 0).encode()[:-1])
+            for each in agents.values()
+        ]
+        if not events or profile.end_after_events_is_safe:
+            requests.append((End().encode(end=marked), EndAck().encode()))
+        self._guarded.update(
+            lease=self._file.place,
+            spare_ack=StepCompletedAck(next(iter(agents.values()), 0)).encode(end=marked),
+            end=profile.end,
+            goodbye=requests,
+        )
+
+    def look_after(self, agents: Mapping[str, int]) -> None:
+        """As ``renew``, where somebody has removed the file, as with a whole runtime directory."""
+        if not (self._over or self._file.stands):
+            self._file.abandon()
+            self.renew(agents)
+
+    def end(self, *, refused: bool = False) -> None:
+        """The agents are free, and so is the place: nobody need reclaim them.
+
+        ``refused``: only a closed port says so. Of another host that may be the word of a firewall between, while the
+        handler keeps the agents: the lease is left, and a successor asks again.
+        """
+        self._over = True
+        if not refused or is_loopback(self._server.host):
+            self._file.remove()
+
+    def close(self) -> None:
+        """Close the socket. Where the agents may still be taken, the lease is left to a successor, who needs the port.
+
+        So the guardian lets go of that first, and the lock is let go last.
+        """
+        self._over = True
+        self._guarded.drop(wait=self._file.place is not None)
+        self._sock.close()
+        self._file.abandon()
 
 
-def _fill(descriptor: int, lease: Lease) -> None:
-    told = asdict(lease)
-    for later in ("owed", "marked"):
-        # Earlier versions take what they do not know for a file that nobody can read.
-        if not told[later]:
-            del told[later]
-    content = json.dumps(told).encode()
-    with suppress(OSError):
-        # In one go with spaces over what was there before: whoever is killed in between leaves something readable.
-        os.pwrite(descriptor, content.ljust(os.fstat(descriptor).st_size), 0)
-        os.ftruncate(descriptor, len(content))
+# --- what is told of dead and lost sessions -------------------------------------------------------------------------
 
 
-def _read(descriptor: int) -> Lease | None:
-    try:
-        data = json.loads(os.pread(descriptor, LARGEST, 0))
-        lease = Lease(**data)
-    except (ValueError, TypeError, RecursionError):
+class _Loss(NamedTuple):
+    server: Endpoint
+    agents: frozenset[str]
+    how: str
+    at: float
+
+
+_losses: deque[_Loss] = deque(maxlen=KEPT)
+
+
+def note_loss(server: Endpoint, agents: Collection[str], how: str) -> None:
+    """A session of ours with these agents was given up or found dead; its goodbye was not confirmed."""
+    if agents:
+        _losses.append(_Loss(server, frozenset(agents), how, monotonic()))
+
+
+def forget_loss(server: Endpoint, agent: str) -> None:
+    """It was had again since: whoever has it next has it of its own."""
+    for loss in _losses.copy():
+        if loss.server == server and agent in loss.agents:
+            with suppress(ValueError):  # another thread may have been faster
+                _losses.remove(loss)
+            if len(loss.agents) > 1:
+                _losses.append(loss._replace(agents=loss.agents - {agent}))
+
+
+def _known(
+    agents: Collection[str], server: Endpoint, directory: Path | None, *, within: float
+) -> tuple[str, str] | None:
+    """What to tell of these agents, and the hint; None where nothing of ours was lost that had one of them."""
+    now = monotonic()
+    losses = [
+        loss
+        for loss in reversed(_losses.copy())
+        if loss.server == server and now - loss.at < within and not loss.agents.isdisjoint(agents)
+    ]
+    ours = frozenset(_left_behind(server, directory)).intersection(agents)
+    if ours:
+        told = "a session of ours was lost that may still have {}, and its lease is there"
+        hint = f"try again: each new session says goodbye for the lost one; where nobody hears it, {FREE_ALL}"
+    elif losses:
+        ours = losses[0].agents
+        told = f"a session of ours that may still have {{}} {losses[0].how} {now - losses[0].at:.1f} s ago"
+        hint = f"try again in a moment; where it stays taken, stop whoever has it by now, or {FREE_ALL}"
+    else:
         return None
-    numbers: tuple[object, ...] = (lease.server_port, lease.local_port, lease.handler_port)
-    agents: object = lease.agents
-    tries: object = lease.tries
-    ports_fit = all(isinstance(n, int) and 0 < n < 65536 for n in numbers)
-    agents_fit = isinstance(agents, dict) and all(isinstance(i, int) for i in agents.values())
-    owed: object = lease.owed
-    return lease if ports_fit and agents_fit and isinstance(tries, int) and isinstance(owed, int) else None
+    mine = [name for name in dict.fromkeys(agents) if name in ours]
+    told = told.format("it" if len(mine) == len({*agents}) else ", ".join(mine))
+    theirs = {*agents}.difference(ours, *(loss.agents for loss in losses))
+    if theirs:
+        told += f"; {', '.join(sorted(theirs))}: controlled by another client"
+    return told, hint
+
+
+@contextmanager
+def explained(server: Endpoint, directory: Path | None) -> Iterator[None]:
+    """An AgentTaken of the body says what is known of lost sessions of our own that had these agents."""
+    try:
+        yield
+    except AgentTaken as error:
+        known = _known(error.agents, server, directory, within=RECENT)
+        if known is None:
+            raise
+        names = ", ".join(dict.fromkeys(error.agents))
+        raise AgentTaken(
+            f"agent {names} of {server} is taken; {known[0]}", hint=known[1], agents=error.agents
+        ) from None
+
+
+def stuck(error: BarrierStuck, server: Endpoint, directory: Path | None, *, waited: float) -> BarrierStuck:
+    """``error``, or what is known of lost sessions of our own that may have agents whose requests were awaited."""
+    known = _known(error.agents, server, directory, within=RECENT + waited)
+    if known is None:
+        return error
+    who = f"agent {', '.join(dict.fromkeys(error.agents))} must be voted for too; {known[0]}"
+    return BarrierStuck(error.what, hint=known[1], who=who, agents=error.agents)
+
+
+@contextmanager
+def told_of_leases(server: Endpoint, directory: Path | None, *, said_goodbye: bool) -> Iterator[None]:
+    """A SimulatorSilent of the body names the leases that lie there for ``server``.
+
+    A server that takes one client only, or a bounded number, is silent for as long as it believes dead ones there.
+    ``said_goodbye``: it was tried, for each of them, to free its place.
+    """
+    try:
+        yield
+    except SimulatorSilent as error:
+        left = []
+        for lease, file in stale_leases(server, directory):
+            whose = "this process" if lease.pid == os.getpid() else f"process {lease.pid}"
+            has = f" with {', '.join(lease.agents)}" if lease.agents else ""
+            ago = _ago(file.age())
+            left.append(f"a session of {whose}{has} that ended without a goodbye (lease of {ago} ago)")
+            file.abandon()
+        if not left:
+            raise
+        more = f", and of {len(left) - NAMED} more" if len(left) > NAMED else ""
+        raise SimulatorSilent(
+            f"{error.message}; it may still wait for {', '.join(left[:NAMED])}{more}",
+            hint=f"{IN_VAIN if said_goodbye else NOT_SAID}; else {error.hint}",
+        ) from None
+
+
+def _ago(age: float) -> str:
+    for seconds, unit in UNITS:
+        if age >= 2 * seconds:
+            return f"{age / seconds:.0f} {unit}"
+    return f"{age:.0f} s"
+
+
+def locked_by_the_dead(
+    entries: Collection[AgentEntry], server: Endpoint, directory: Path | None, own: Path | None
+) -> list[str]:
+    """Agents that only a restart of the communication frees, where that provably disturbs nobody else.
+
+    They are all that are taken, and dead sessions of ours had them, whose old handlers were silent when their leases
+    were tried. ``own`` is the lease of the session that asks. Empty where another session of ours lives, or where any
+    agent may be somebody else's.
+    """
+    taken = [entry.name for entry in entries if not entry.available]
+    if Counter(taken) - Counter(_left_behind(server, directory)):
+        return []
+    return [] if any(path != own for path, _ in _held(server, directory)) else taken

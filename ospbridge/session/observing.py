@@ -12,6 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
+from msgspec.structs import asdict
 
 from ospbridge.hub.replies import Kind, Moments
 from ospbridge.hub.requests import MomentsSince
@@ -100,21 +101,7 @@ class AgentObserver:
 
 
 def _observed(moment: Moment, dropped: int) -> ObservedMoment:
-    inputs, observation, infos = (
-        np.frombuffer(data, "<f4") for data in (moment.inputs, moment.observation, moment.infos)
-    )
-    return ObservedMoment(
-        moment.kind,
-        moment.number,
-        moment.episode,
-        moment.step,
-        inputs,
-        observation,
-        infos,
-        moment.reward,
-        moment.terminated,
-        moment.truncated,
-        moment.reason,
-        moment.seed,
-        dropped,
-    )
+    told = asdict(moment)
+    for name in ("inputs", "observation", "infos"):
+        told[name] = np.frombuffer(told[name], "<f4")
+    return ObservedMoment(**told, dropped=dropped)

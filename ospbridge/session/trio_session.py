@@ -1,82 +1,67 @@
-"""The OSP client for trio, on the same machine as the blocking one. One task at a time may use a session."""
+"""The OSP client for trio, with the same core as the blocking one. One task at a time may use a session.
+
+The socket is an ordinary non-blocking one: receive first, and ask trio to wait only when nothing is there. That leaves
+the scheduler out of most steps; checkpoints keep the other tasks alive, while the simulator is at work if it is.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self, SupportsIndex, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Final, Self, SupportsIndex, TypeVar
 
 import trio
 
-from ospbridge.errors import OspBridgeError
+from ospbridge.errors import SessionClosed
 from ospbridge.interface import AgentEntry, AgentInterface, Endpoint, StepOutcome, ValueEntry, ValueReading
-from ospbridge.osp.client.machine import Exchange
+from ospbridge.osp.client import SILENCE, Exchange
 from ospbridge.osp.profile import Profile
 from ospbridge.osp.timing import Limits
-from ospbridge.session.arguments import limits_of, no_path, place_of
-from ospbridge.session.arriving import Arrival
-from ospbridge.session.conversation import Conversation
-from ospbridge.session.driven import Driven
-from ospbridge.session.equipping import equip
-from ospbridge.session.lease import being_freed
-from ospbridge.session.locked_out import told_of_leases
-from ospbridge.session.lost_agents import told_of_restart
-from ospbridge.session.reclaim import FREED_WITHIN, LOOKED_EVERY, successors
-from ospbridge.session.settling import GOODBYES, RESTARTS
-from ospbridge.session.trio_connecting import find_handler, reclaim, see_off
-from ospbridge.session.trio_link import TrioLink
-from ospbridge.transport.addresses import parse_endpoint, resolve
+from ospbridge.session.connect import GOODBYES, RESTARTS, join
+from ospbridge.session.core import Session
+from ospbridge.session.names import limits_of, no_path, place_of
+from ospbridge.transport.spinning import Spinning
 
 if TYPE_CHECKING:
     import os
-    import socket
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from numpy.typing import ArrayLike
 
     from ospbridge.observe.tally import Tally
     from ospbridge.observe.trace import TraceWriter
-    from ospbridge.osp.step.votes import Vote
+    from ospbridge.osp.fast_path import FastPath, StepRequest
+    from ospbridge.osp.notices import Notice
+    from ospbridge.session.channel import Goodbye
+    from ospbridge.session.connect import Connection
     from ospbridge.task.base import Task
 
 __all__ = ["TrioSession"]
 
 T = TypeVar("T")
+CHECKPOINT_EVERY: Final = 0.002
+"""Seconds between checkpoints."""
+AT_ONCE: Final = 1000
+"""Sessions that are joined at the same time, each from a thread that mostly sleeps."""
+_joining: Final = trio.CapacityLimiter(AT_ONCE)
 
 
-class TrioSession(Driven[TrioLink]):
+class TrioSession(Session):
     """A ``BlockingSession`` for one task of trio. Make one with ``await TrioSession.connect``.
 
-    Close it with ``aclose``, or use it with ``async with``. What is cancelled in a step or reset leaves a vote that may
-    still count: close the session then, and connect again.
+    Close it with ``aclose``, or use it with ``async with``. What is cancelled in a step or reset leaves a request that
+    may still count: close the session then, and connect again. ``linger``: seconds for which a step waits for each
+    datagram without the scheduler, in which no other task runs.
     """
 
-    def __init__(
-        self,
-        sock: socket.socket,
-        conversation: Conversation,
-        *,
-        spin: bool,
-        trace: TraceWriter | None,
-        tally: Tally | None = None,
-        linger: float = 0.0,
-    ) -> None:
-        link = TrioLink(
-            sock,
-            conversation.machine,
-            port=conversation.handler.port,
-            spin=spin,
-            trace=trace,
-            tally=tally,
-            linger=linger,
-        )
-        super().__init__(sock, conversation, link)
+    def __init__(self, connection: Connection, *, spin: bool, linger: float = 0.0) -> None:
         self.clock = trio.lowlevel.current_clock().current_time
         """The time, without trio's way to it: a step asks several times."""
-
-    async def _run(self, exchange: Exchange[T]) -> T:
-        if self.closed:
-            exchange.close()
-            raise self.conversation.closed()
-        return await self.link.run(exchange)
+        super().__init__(connection, spin=spin)
+        self.yielded_at = 0.0
+        """When other tasks had their turn in a step, or in anything else that was asked, by trio's clock."""
+        self._linger = round(linger * 1000)
+        self._path: FastPath | None = None
+        """Of the step that ``finish_step`` must finish."""
 
     # --- connecting ------------------------------------------------------------------------------------------------
 
@@ -94,189 +79,235 @@ class TrioSession(Driven[TrioLink]):
         reclaim_stale: bool = True,
         linger: float = 0.0,
     ) -> Self:
-        """Join the simulator at ``HOST:PORT``; as ``BlockingSession.connect``.
-
-        ``linger``: seconds for which a step waits for each datagram before other tasks have their turn.
-        """
-        limits, leases = limits_of(limits), place_of(leases)
+        """Join the simulator at ``HOST:PORT``; as ``BlockingSession.connect``."""
+        limits, place = limits_of(limits), place_of(leases)
         no_path(trace)
-        named = parse_endpoint(str(simulator) if isinstance(simulator, Endpoint) else simulator)
-        family, server = await trio.to_thread.run_sync(resolve, named, abandon_on_cancel=True)
-        await trio.sleep(RESTARTS.left(server))
-        with (
-            told_of_leases(server, leases, said_goodbye=reclaim_stale),
-            Arrival(
-                family,
-                server,
-                profile,
-                limits=limits,
-                now=trio.current_time(),
-                pauses=reclaim_stale,
-                trace=trace,
-                tally=tally,
-                leases=leases,
-            ) as arrival,
-        ):
-            await find_handler(arrival)
-            conversation = arrival.conversation()
-        session = cls(arrival.sock, conversation, spin=spin, trace=trace, tally=tally, linger=linger)
-        try:
-            session._arrived(arrival)
-            if reclaim_stale:
-                give_up = trio.current_time() + FREED_WITHIN
-                # What another process does is looked for, since nothing tells when it is done.
-                while being_freed(server, leases) and trio.current_time() < give_up:  # noqa: ASYNC110
-                    await trio.sleep(LOOKED_EVERY)
-                await reclaim(successors(server, leases, session.machine.limits))
-                locked = await session._run(session.conversation.locked_by_the_dead())
-                if locked:
-                    await session.restart_communication()
-                    session = await cls.connect(
-                        simulator,
-                        profile=profile,
-                        limits=limits,
-                        spin=spin,
-                        trace=trace,
-                        tally=tally,
-                        leases=leases,
-                        reclaim_stale=False,
-                        linger=linger,
-                    )
-                    session.machine.notices.remark(told_of_restart(server, locked))
-        except BaseException:
-            await session.aclose()
-            raise
-        return session
+        blocking = partial(
+            join,
+            simulator,
+            profile,
+            limits=limits,
+            reclaim_stale=reclaim_stale,
+            trace=trace,
+            tally=tally,
+            leases=place,
+            check=trio.from_thread.check_cancelled,
+        )
+        return cls(await trio.to_thread.run_sync(blocking, limiter=_joining), spin=spin, linger=linger)
 
-    # --- the protocol ----------------------------------------------------------------------------------------------
-
-    @property
-    def gave_way_at(self) -> float:
-        """When other tasks had their turn in a step, or in anything else that was asked, by trio's clock."""
-        return self.link.gave_way_at
-
-    async def agents(self) -> tuple[AgentEntry, ...]:
-        """All agents of the simulator."""
-        return await self._run(self.conversation.overview())
-
-    async def describe(self, name: str) -> AgentInterface:
-        """Inputs, outputs and infos of an agent. Raises AgentNotFound."""
-        return await self._run(self.conversation.describe(name))
-
-    async def matching(self, patterns: str | Sequence[str], *, available: bool = True) -> tuple[str, ...]:
-        """Agents that fit shell globs. Raises AgentNotFound where nothing fits, AgentTaken where none is free."""
-        return await self._run(self.conversation.matching(patterns, available=available))
-
-    async def register(self, *names: str) -> tuple[AgentInterface, ...]:
-        """Take control of agents: all or none. Raises AgentNotFound, AgentTaken."""
-        return await self._run(self.conversation.register(names))
-
-    async def deregister(self, name: str) -> None:
-        """Give an agent back."""
-        await self._run(self.conversation.deregister(name))
-
-    async def reset(self, seed: SupportsIndex = 0) -> bool:
-        """Reset the world (int32 seed, 0: don't care). Raises BarrierStuck."""
-        return await self._run(self.conversation.reset(seed))
+    # --- steps -----------------------------------------------------------------------------------------------------
 
     async def step(self, actions: Mapping[str, ArrayLike]) -> dict[str, StepOutcome]:
         """One step with the inputs of every controlled agent. Raises BarrierStuck, StepUncertain, SessionLost."""
-        if self.closed:
-            raise self.conversation.closed()
-        conversation = self.conversation
-        votes = conversation.fill(actions)
-        if not conversation.watched:
-            way = self.link.walk(votes)
-            if way is not None:
-                return way.outcomes()
-        return await self.step_on()
-
-    def step_at_once(self, inputs: Iterable[ArrayLike]) -> dict[str, StepOutcome] | None:
-        """``step`` with the inputs of all ``votes_at_once`` in their order, as far as it goes without other tasks.
-
-        None: ``step_on`` must follow, before anything else. Raises LocalProtocolError for what cannot be sent.
-        """
-        conversation = self.conversation
-        votes = conversation.filled
-        for vote, mine in zip(votes, inputs, strict=True):
-            vote.fill(mine)
-        way = self.link.walk(votes)
-        return None if way is None else way.outcomes()
-
-    async def step_on(self) -> dict[str, StepOutcome]:
-        """The rest of a step that was taken up. Raises as ``step``."""
-        link = self.link
-        conversation = self.conversation
-        way = None
-        if link.checkpoint_due:
-            await link.give_way()
-            way = link.walk(conversation.filled)
-        if link.pausing is not None:
-            way = await link.walk_on()
-        if way is not None:
-            return way.outcomes()
-        return await link.run(conversation.go_on(link.left_way()))
+        self._check_open()
+        self.core.fill(actions)
+        return self._try_step() or await self.finish_step()
 
     @property
-    def votes_at_once(self) -> tuple[Vote, ...]:
-        """Of all controlled agents, the same tuple for as long as these are; none where a step asks for more."""
-        conversation = self.conversation
-        return () if self.closed or conversation.watched else conversation.filled
+    def requests(self) -> tuple[StepRequest, ...]:
+        """Of all controlled agents, for ``try_step``: the same tuple for as long as these are; none where that cannot
+        be used.
+        """
+        core = self.core
+        return () if self.closed or core.watched else core.filled
+
+    def try_step(self, inputs: Iterable[ArrayLike]) -> dict[str, StepOutcome] | None:
+        """``step`` with the inputs of all ``requests`` in their order, as far as it goes without other tasks.
+
+        None: ``finish_step`` must follow, before anything else. Raises LocalProtocolError for what cannot be sent.
+        """
+        for request, mine in zip(self.core.filled, inputs, strict=True):
+            request.fill(mine)
+        return self._try_step()
+
+    def _try_step(self) -> dict[str, StepOutcome] | None:
+        self._path = None
+        now = self.clock()
+        if now - self.yielded_at > CHECKPOINT_EVERY:
+            return None
+        self._path = path = self.start_step(now)
+        return None if path is None or not self.follow(path, self._lingers) else path.outcomes()
+
+    async def finish_step(self) -> dict[str, StepOutcome]:
+        """The rest of a step that was taken up. Raises as ``step``."""
+        if self._path is None:
+            await self._checkpoint()
+            outcomes = self._try_step()
+            if outcomes is not None:
+                return outcomes
+        path, self._path = self._path, None
+        while path is not None and not path.fallen_back:
+            m = self.machine
+            spinning = self._thinking if path.completing else self._spinning
+            if not await self._wait(min(self.clock() + SILENCE, path.began + m.limits.step), spinning):
+                self.fall_back(path, None)
+            elif self.follow(path, self._lingers):
+                return path.outcomes()
+        return await self._complete(self.core.resume(path), path)
+
+    def _lingers(self, _: FastPath, spinning: Spinning) -> bool:
+        """Whether something comes within the time for which other tasks may be kept from their turn."""
+        began = self.clock()
+        if (
+            not self._linger
+            or began - self.yielded_at > CHECKPOINT_EVERY
+            or not self._poll.poll(self._linger)
+        ):
+            return False
+        spinning.in_vain(self.clock() - began)
+        return True
+
+    # --- exchanges -------------------------------------------------------------------------------------------------
+
+    async def _run(self, exchange: Exchange[T]) -> T:
+        """The exchange's result, or its error. A checkpoint; when cancelled the exchange is interrupted."""
+        self._check_open()
+        return await self._complete(exchange, None)
+
+    async def _complete(self, exchange: Exchange[T], path: FastPath | None) -> T:
+        machine, turn = self.machine, self.channel.turn
+        try:
+            await self._checkpoint()
+            self.resume_step(path, exchange, self.clock())
+            while not turn(self.clock()):
+                await self._wait_or_spin(machine.deadline or 0.0)
+        except BaseException as error:
+            machine.interrupt(error)
+            if path is not None and not isinstance(error, Exception):
+                machine.abandon_step()
+            raise
+        return machine.result()  # type: ignore[no-any-return]  # what the exchange returned
+
+    async def _checkpoint(self) -> None:
+        """Other tasks have their turn, if they had none for a while."""
+        if self.clock() - self.yielded_at > CHECKPOINT_EVERY:
+            await trio.lowlevel.checkpoint()
+            self.yielded_at = self.clock()
+        else:
+            await trio.lowlevel.checkpoint_if_cancelled()
+
+    async def _wait_or_spin(self, deadline: float) -> None:
+        """Until something is there, or that time has come. Spins before it waits."""
+        await self._checkpoint()
+        for _ in range(self._spinning.tries):
+            if self._poll.poll(0):
+                self._spinning.paid()
+                return
+        await self._wait(deadline, self._spinning)
+
+    async def _wait(self, deadline: float, spinning: Spinning) -> bool:
+        """Whether something is there before that time, behind so many tries in vain."""
+        began = self.clock()
+        came = False
+        try:
+            with trio.move_on_at(deadline):
+                await trio.lowlevel.wait_readable(self.channel.sock)
+                came = True
+        except trio.ClosedResourceError:
+            self._check_open()
+            raise
+        self.yielded_at = self.clock()
+        slept = self.yielded_at - began
+        # This task may have had its turn only behind the deadline, and what is there counts all the same.
+        came = came or bool(self._poll.poll(0))
+        spinning.in_vain(slept if came else float("inf"))
+        if came:
+            self.note_sleep(slept)
+        return came
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise SessionClosed(f"the session with {self.server} was closed")
+
+    # --- the protocol ----------------------------------------------------------------------------------------------
+
+    async def agents(self) -> tuple[AgentEntry, ...]:
+        """All agents of the simulator."""
+        return await self._run(self.core.overview())
+
+    async def describe(self, name: str) -> AgentInterface:
+        """Inputs, outputs and infos of an agent. Raises AgentNotFound."""
+        return await self._run(self.core.describe(name))
+
+    async def matching(self, patterns: str | Sequence[str], *, available: bool = True) -> tuple[str, ...]:
+        """Agents that fit shell globs. Raises AgentNotFound where nothing fits, AgentTaken where none is free."""
+        return await self._run(self.core.matching(patterns, available=available))
+
+    async def register(self, *names: str) -> tuple[AgentInterface, ...]:
+        """Take control of agents: all or none. Raises AgentNotFound, AgentTaken."""
+        return await self._run(self.core.register(names))
+
+    async def deregister(self, name: str) -> None:
+        """Give an agent back."""
+        await self._run(self.core.deregister(name))
+
+    async def reset(self, seed: SupportsIndex = 0) -> bool:
+        """Reset the world (int32 seed, 0: don't care). Raises BarrierStuck."""
+        return await self._run(self.core.reset(seed))
 
     async def audit(self) -> str:
         """Why the steps since the last reset cannot be trusted; empty where the clock agrees."""
-        return await self._run(self.conversation.audit())
+        return await self._run(self.core.audit())
 
-    async def look_back(self) -> str:
+    async def audit_previous(self) -> str:
         """Why the steps of an episode that the next reset abandons cannot be trusted; empty where nothing is known."""
-        return await self._run(self.conversation.look_back())
+        return await self._run(self.core.audit_previous())
 
     async def register_event(self, name: str) -> bool:
         """Be told of an event with each step's outcome; False where there is none of that name."""
-        return await self._run(self.conversation.register_event(name))
+        return await self._run(self.core.register_event(name))
 
     async def deregister_event(self, name: str) -> None:
         """Stop being told of an event."""
-        await self._run(self.conversation.deregister_event(name))
+        await self._run(self.core.deregister_event(name))
 
     async def values(self, expression: str = ".*") -> tuple[ValueEntry, ...]:
         """Variables whose name fits a regular expression, as this server understands it."""
-        return await self._run(self.conversation.values(expression))
+        return await self._run(self.core.values(expression))
 
     async def get(self, name: str) -> ValueReading:
         """A variable with its content. Raises ValueNotFound."""
-        return await self._run(self.conversation.get(name))
+        return await self._run(self.core.get(name))
 
     async def components(self, names: Iterable[str]) -> dict[str, int]:
         """How many components each variable has that is a vector; without those that are none, or are not there."""
-        return await self._run(self.conversation.components(names))
+        return await self._run(self.core.components(names))
 
     async def set(self, name: str, content: str) -> None:
         """Write a variable. Raises ValueNotFound, ValueRejected."""
-        await self._run(self.conversation.set(name, content))
+        await self._run(self.core.set(name, content))
 
     async def watch(self, *names: str) -> None:
         """Carry variables in each step's outcome: pushed where the server pushes, else polled."""
-        await self._run(self.conversation.watch(names))
+        await self._run(self.core.watch(names))
 
-    async def equip(self, tasks: Collection[Task]) -> None:
+    async def subscribe(self, tasks: Collection[Task]) -> None:
         """Ask for the events and variables that tasks want. Raises ConfigurationError, ValueNotFound."""
-        await self._run(equip(self.conversation, tasks))
+        await self._run(self.core.subscribe(tasks))
+
+    def pop_notices(self) -> list[Notice]:
+        """What happened unasked: resets by others, late and doubled datagrams; and what to know of the simulator."""
+        if not self.closed:
+            self.channel.drain(self.clock())
+        return self.core.pop_notices()
+
+    async def wait_readable(self) -> None:
+        """Until something comes unasked; then ``pop_notices`` reads it. For a session at rest only."""
+        await trio.lowlevel.wait_readable(self.channel.sock)
 
     async def restart_communication(self) -> bool:
         """Disconnect every client of the simulator, and close. True where the simulator confirmed it to us."""
+        self._check_open()
         try:
             await trio.sleep(GOODBYES.left(self.server))
-            confirmed = await self._run(self.conversation.restart_communication())
-            await see_off(self._others, trio.current_time() + self.machine.limits.close)
-            return confirmed
+            goodbye = self.goodbye(self.core.restart_communication())
+            await self._say(goodbye)
+            if goodbye.error is not None:
+                raise goodbye.error
+            return goodbye.confirmed
         finally:
             RESTARTS.note(self.server)
             self._drop()
-
-    async def wait_readable(self) -> None:
-        """Until something comes unasked; then ``take_notices`` reads it. For a session at rest only."""
-        await self.link.wait_readable()
 
     # --- leaving ---------------------------------------------------------------------------------------------------
 
@@ -284,24 +315,23 @@ class TrioSession(Driven[TrioLink]):
         """Give the agents back and leave, within 2 s, also when cancelled."""
         if self.closed:
             return
-        confirmed = False
-        give_up = trio.current_time() + self.machine.limits.close
+        self.machine.interrupt(SessionClosed(f"the session with {self.server} was closed"))
+        goodbye = self.goodbye()
         with trio.CancelScope(shield=True):
             try:
-                goodbye = self.goodbye()
-                if goodbye is not None:
-                    confirmed = await self.link.run(goodbye)
-            except OspBridgeError:
-                pass
+                await self._say(goodbye)
             finally:
-                try:
-                    await see_off(self.surplus(confirmed=confirmed), give_up)
-                finally:
-                    self.left(confirmed=confirmed)
+                self.left(confirmed=goodbye.confirmed)
+
+    async def _say(self, goodbye: Goodbye) -> None:
+        await trio.lowlevel.checkpoint()
+        while not goodbye.turn(self.clock()):
+            with trio.move_on_at(goodbye.deadline):
+                await trio.lowlevel.wait_readable(goodbye.sock)
 
     def _drop(self) -> None:
         if not self.closed:
-            trio.lowlevel.notify_closing(self._socket)
+            trio.lowlevel.notify_closing(self.channel.sock)
             super()._drop()
 
     async def __aenter__(self) -> Self:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ospbridge.counts import numbered
 from ospbridge.errors import ConfigurationError
+from ospbridge.text import pluralize
 
 if TYPE_CHECKING:
     from ospbridge.interface import InterfaceValue
@@ -24,7 +24,7 @@ LARGEST: Final = float(np.finfo(np.float32).max)
 
 
 def check_world(world: World, profile: Profile) -> None:
-    """Raises ConfigurationError for the first agent that cannot be described, and for a step that takes no time."""
+    """Raises ConfigurationError for the first thing that cannot be told, and for a step that takes no time."""
     if not _is_number(world.time_step) or not 0 < world.time_step < math.inf:
         raise ConfigurationError(
             f"the world's time_step must be a positive number of seconds, got {world.time_step!r}",
@@ -36,25 +36,32 @@ def check_world(world: World, profile: Profile) -> None:
             hint=f"a tuple of one name has a comma: ({world.events!r},)",
         )
     for event in world.events:
-        _check_name("an event", event)
+        _check_name("an event", event, profile)
+    for variable in world.variables:
+        _check_name("a variable", variable.name, profile)
     for agent in world.agents:
-        _check_name("an agent", agent.name)
+        _check_name("an agent", agent.name, profile)
         for kind, values in (
             ("input", agent.interface.inputs),
             ("output", agent.interface.outputs),
             ("info", agent.interface.infos),
         ):
             for value in values:
-                _check_name(f"an {kind} of agent {agent.name!r}", value.name)
+                _check_name(f"an {kind} of agent {agent.name!r}", value.name, profile)
                 _check_range(f"{kind} {value.name!r} of agent {agent.name!r}", value)
         _check_sizes(agent, profile)
 
 
-def _check_name(whose: str, name: object) -> None:
+def _check_name(whose: str, name: object, profile: Profile) -> None:
     if not isinstance(name, str) or "\0" in name:
         raise ConfigurationError(
             f"the name of {whose} must be a text without NUL, got {name!r}",
             hint="name it, for instance '/Motor/0'",
+        )
+    if profile.ascii_only and not name.isascii():
+        raise ConfigurationError(
+            f"the name of {whose} is {name!r}: a server of profile {profile.name!r} sends zeros for all but ASCII",
+            hint="name it in ASCII, or host it with the profile 'document'",
         )
 
 
@@ -83,7 +90,7 @@ def _check_sizes(agent: WorldAgent, profile: Profile) -> None:
     inputs, told = len(agent.inputs), len(agent.outputs) + len(agent.infos)
     if inputs > MOST_VALUES or (told > MOST_VALUES and profile.datagram_limit is None):
         raise ConfigurationError(
-            f"agent {agent.name} has {numbered(inputs, 'input')} and {told} outputs and infos: "
+            f"agent {agent.name} has {pluralize(inputs, 'input')} and {told} outputs and infos: "
             f"a UDP datagram holds at most {MOST_VALUES} of them",
             hint="host a smaller environment, or shrink its observation with a wrapper",
         )

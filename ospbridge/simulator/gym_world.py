@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Final
 import gymnasium
 import numpy as np
 
-from ospbridge.counts import numbered
 from ospbridge.errors import ConfigurationError, OspBridgeError, WorldFailed
 from ospbridge.interface import InterfaceValue
-from ospbridge.osp.server.repository import double_variable
+from ospbridge.osp.repository import double_variable
 from ospbridge.osp.world import WorldAgent
 from ospbridge.simulator.gym_spaces import action_reader, agent_base_name, observation_writer
+from ospbridge.text import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -91,7 +91,7 @@ class HostedEnv:
         written = self._observation.write(observation)
         if len(written) != len(self.agent.outputs):
             raise ValueError(
-                f"its observation has {numbered(len(written), 'number')}, its "
+                f"its observation has {pluralize(len(written), 'number')}, its "
                 f"observation space {len(self.agent.outputs)}"
             )
         return written
@@ -185,24 +185,24 @@ def _make(env_id: str) -> gymnasium.Env[Any, Any]:
             raise ConfigurationError(
                 f"{env_id} needs mujoco_py, which is no longer maintained",
                 hint="host a later version of it: Gymnasium's from -v4 on need only the package mujoco",
-            ) from error
+            ) from None
         raise ConfigurationError(
             f"{env_id} needs a package that is not installed: {error}",
             hint=f"pip install 'gymnasium[{_extra(str(error))}]'",
-        ) from error
+        ) from None
     except ModuleNotFoundError as error:
         # Gymnasium says in an error of its own what the module of the id could not import.
         missing = error.name or getattr(error.__cause__ or error.__context__, "name", None) or module
         raise ConfigurationError(
             f"{env_id} needs the module {missing}, which is not installed",
             hint=f"pip install {missing}, or have PYTHONPATH name the directory that it is in",
-        ) from error
+        ) from None
     except gymnasium.error.Error as error:
         raise ConfigurationError(
             f"Gymnasium cannot make {env_id!r}: {error}",
             hint="python -c 'import gymnasium; gymnasium.pprint_registry()' lists what there is"
             + ("" if colon else "; an id of another package begins with its module, as in --env minigrid:ID"),
-        ) from error
+        ) from None
     except OspBridgeError:
         raise  # of an environment of ours
     except Exception as error:

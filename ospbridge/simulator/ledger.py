@@ -40,7 +40,7 @@ class Ledger:
             raise ConfigurationError(
                 f"cannot write the ledger {path}: {why_not(error)}",
                 hint="name a file in a writable folder, for each simulator its own",
-            ) from error
+            ) from None
 
     def __call__(self, record: dict[str, Any]) -> None:
         """Write one line. Raises ConfigurationError where the disk takes no more: a ledger has no gaps."""
@@ -53,7 +53,7 @@ class Ledger:
             raise ConfigurationError(
                 f"cannot write the ledger {self._path}: {error.strerror}",
                 hint="make room on its disk, or name a file on another",
-            ) from error
+            ) from None
 
     def close(self) -> None:
         """Close the file."""

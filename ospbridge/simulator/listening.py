@@ -34,7 +34,7 @@ def bound(host: str, port: int) -> tuple[socket.socket, int]:
         why = error.strerror if isinstance(error, OSError) else "it can be no host's name"
         raise ConfigurationError(
             f"cannot resolve the host {host!r}: {why}", hint="give an address such as 127.0.0.1"
-        ) from error
+        ) from None
     try:
         sock = socket.socket(family, kind, protocol)
         try:
@@ -48,7 +48,7 @@ def bound(host: str, port: int) -> tuple[socket.socket, int]:
         raise ConfigurationError(
             f"cannot listen at {host}:{port}: {error.strerror}",
             hint=_OTHERWISE.get(error.errno or 0, "take an address and a port that this user may listen at"),
-        ) from error
+        ) from None
     return sock, family
 
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from ospbridge.counts import numbered
 from ospbridge.errors import RemoteProtocolError
 from ospbridge.observe.trace import Direction, describe
 from ospbridge.observe.trace_round_trips import ACKNOWLEDGEMENTS
@@ -25,6 +24,7 @@ from ospbridge.osp import messages as osp
 from ospbridge.osp.codes import Code
 from ospbridge.osp.profile import PROFILES
 from ospbridge.simulator.replay_script import Question, Script, agent_of, meaning
+from ospbridge.text import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
@@ -257,7 +257,7 @@ class ReplayHandler:
         at = self.script.next_reset(self._at)
         if at is not None:
             skipped = sum(vote.complete and vote.is_step for vote in votes[self._at : at])
-            self._differs(f"{_words(data)} comes {numbered(skipped, 'step')} before the recorded one")
+            self._differs(f"{_words(data)} comes {pluralize(skipped, 'step')} before the recorded one")
         elif self.machine.loop:
             at = self.script.next_reset(0)
             self._uses.clear()

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ospbridge.counts import numbered
 from ospbridge.errors import RemoteProtocolError
 from ospbridge.osp.codes import PROTOCOL_MAJOR, PROTOCOL_MINOR
 from ospbridge.osp.messages import Init
-from ospbridge.osp.server.machine import NO_INIT, OTHER_INIT, SILENT, CloseHandler, OpenHandler, Send
+from ospbridge.osp.server import NO_INIT, OTHER_INIT, SILENT, CloseHandler, OpenHandler, Send
 from ospbridge.simulator.replay_handler import ReplayHandler, Told, What
+from ospbridge.text import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
     from ospbridge.osp.profile import InitForm
-    from ospbridge.osp.server.machine import Effect
+    from ospbridge.osp.server import Effect
     from ospbridge.simulator.replay_script import Script, Vote
 
 __all__ = ["ReplayMachine", "Told", "What"]
@@ -174,6 +174,4 @@ class ReplayMachine:
 def _extent(script: Script) -> str:
     done = [vote for vote in script.votes if vote.complete]
     steps = sum(vote.is_step for vote in done)
-    return (
-        f"a client joined; {numbered(steps, 'step')} and {numbered(len(done) - steps, 'reset')} are recorded"
-    )
+    return f"a client joined; {pluralize(steps, 'step')} and {pluralize(len(done) - steps, 'reset')} are recorded"

@@ -19,18 +19,18 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ospbridge.errors import SessionClosed
 from ospbridge.interface import DEFAULT_PORT, Endpoint
-from ospbridge.osp.server.machine import PROBING, CloseHandler, OpenHandler, Send
+from ospbridge.osp.server import PROBING, CloseHandler, OpenHandler, Send
 from ospbridge.simulator.faults import FaultPlan, FaultyLine
 from ospbridge.simulator.listening import bound, enlarge
-from ospbridge.transport.cores import OWN_CORE
+from ospbridge.transport.spinning import OWN_CORE
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Callable, Collection, Hashable
+    from collections.abc import Callable, Hashable
     from types import TracebackType
     from typing import Self
 
-    from ospbridge.osp.server.machine import Effect
+    from ospbridge.osp.server import Effect
 
 __all__ = ["Answerer", "UdpServer"]
 
@@ -52,10 +52,6 @@ class Answerer(Protocol):
     @property
     def due(self) -> bool:
         """Whether ``handle_timer`` should be called as soon as nothing more is there to read."""
-
-    @property
-    def timed(self) -> Collection[object]:
-        """Not empty while something waits for a point in time."""
 
     def receive_main(self, data: bytes, peer: Hashable, now: float) -> None: ...
 
@@ -208,7 +204,7 @@ class UdpServer:
             if not machine.due or rounds >= MOST_READS:
                 break
             ready = self._epoll.poll(0)
-        if machine.due or machine.timed or self._plan is not None:
+        if self._plan is not None or machine.next_deadline() is not None:
             now = time.monotonic()
             if self._plan is not None:
                 self._deliver_late(now)

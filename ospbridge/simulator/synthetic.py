@@ -13,7 +13,7 @@ import numpy as np
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.interface import InterfaceValue
-from ospbridge.osp.server.repository import double_variable
+from ospbridge.osp.repository import double_variable
 from ospbridge.osp.world import WorldAgent
 
 if TYPE_CHECKING:

@@ -16,10 +16,9 @@ from ospbridge.observe.sparing import Sparing
 from ospbridge.rllink.framing import LARGEST_TAKEN
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.server import EpisodesArrived, Greeted, Ignored, ServerMachine, StateWanted
-from ospbridge.transport.crowding import Crowd
-from ospbridge.transport.securing import refusal
-from ospbridge.transport.settling import settle
-from ospbridge.transport.stream_ends import just_ended, last_word
+from ospbridge.transport.admission import VisitorLimit, set_keepalive
+from ospbridge.transport.streams import is_end_of_stream, send_alert
+from ospbridge.transport.tls import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from ospbridge.rllink.server import ServerEvent
     from ospbridge.sink.policy_file import PolicyFile
     from ospbridge.sink.store import Store
-    from ospbridge.transport.stream_ends import Stream
+    from ospbridge.transport.streams import Stream
 
 __all__ = ["Sink"]
 
@@ -75,7 +74,7 @@ class Sink:
             env_steps_per_sample=env_steps, force_on_policy=False, server=f"ospbridge sink {__version__}"
         )
         self._batches = 0
-        self._strangers = Crowd(MOST_CLIENTS)
+        self._strangers = VisitorLimit(MOST_CLIENTS)
         """Those whose certificates are yet to be seen."""
         self._crowded = Sparing()
         self._turned_away = 0
@@ -93,7 +92,7 @@ class Sink:
 
     async def _client(self, plain: trio.SocketStream, tls: ssl.SSLContext | None) -> None:
         try:
-            settle(plain.socket)
+            set_keepalive(plain.socket)
             host, port = plain.socket.getpeername()[:2]
         except OSError:
             # It was gone before it was heard.
@@ -124,7 +123,7 @@ class Sink:
             log.warning("a client is dismissed", client=who, reason="it said nothing, or did not read")
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             # trio raises out of a handshake before it sends why, and the client would see no more than the end.
-            await last_word(stream)
+            await send_alert(stream)
             _tell_lost(who, error)
         except Exception as error:
             # Whatever it was, the others go on.
@@ -283,7 +282,7 @@ async def _send(machine: ServerMachine, stream: Stream) -> None:
 def _tell_lost(who: str, error: trio.BrokenResourceError | trio.ClosedResourceError) -> None:
     """A network that breaks is nobody's fault; that one side refuses the other's certificate is somebody's to mend."""
     cause = error.__cause__
-    if just_ended(cause):
+    if is_end_of_stream(cause):
         log.info(
             "a client was lost",
             client=who,

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ospbridge.counts import numbered
 from ospbridge.errors import LocalProtocolError
 from ospbridge.interface import BoxSpace, DiscreteSpace
 from ospbridge.task.base import ANY_NUMBER, FLOAT, bounds, choice, finite, vector
 from ospbridge.task.choosing import choose, spread
 from ospbridge.task.scenario import ActionKind, OutOfBounds
+from ospbridge.text import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +83,7 @@ class Actor:
         if rows and len(rows[0]) != len(self.names):
             self._mistakes.note(
                 "action.choices",
-                f"expected {numbered(len(self.names), 'input')} a choice, got {len(rows[0])}",
+                f"expected {pluralize(len(self.names), 'input')} a choice, got {len(rows[0])}",
                 f"one for each of {', '.join(self.names)}",
             )
             return DiscreteSpace(len(rows))

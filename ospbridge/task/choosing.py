@@ -9,7 +9,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
-from ospbridge.counts import numbered
+from ospbridge.text import pluralize
 from ospbridge.toml.nearest import nearest
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def spread(
         if len(given) != len(known):
             mistakes.note(
                 where,
-                f"expected {numbered(len(known), 'number')}, got {len(given)}",
+                f"expected {pluralize(len(known), 'number')}, got {len(given)}",
                 f"one for each of {', '.join(known)}",
             )
             return default

@@ -14,9 +14,8 @@ from contextlib import suppress
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
-from ospbridge.counts import numbered
 from ospbridge.errors import ScenarioInvalid
-from ospbridge.osp.client.clock import ITERATIONS, TIME_STEP_SIZE
+from ospbridge.osp.codes import ITERATIONS, TIME_STEP_SIZE
 from ospbridge.task.expressions import RESERVED, Judge, WrongExpression, parse
 from ospbridge.task.magnitudes import LARGEST_FLOAT32, as_inputs, check_size, numbers_of, positive
 from ospbridge.task.scenario import (
@@ -42,6 +41,7 @@ from ospbridge.task.scenario import (
 )
 from ospbridge.task.variables import source
 from ospbridge.task.vectors import named_vectors, note_misused
+from ospbridge.text import pluralize
 from ospbridge.toml.lines import Lines
 from ospbridge.toml.nearest import nearest
 from ospbridge.toml.parsing import NoToml, parsed
@@ -70,7 +70,7 @@ _ENV_ID: Final = re.compile(r"([\w.-]+/)?[\w.-]*[A-Za-z][\w.-]*-v\d+")
 
 def invalid(origin: str, mistakes: list[str], text: str | None = None) -> ScenarioInvalid:
     """The error that tells all mistakes of a file, with their lines in its ``text`` where that is TOML."""
-    count = numbered(len(mistakes), "mistake")
+    count = pluralize(len(mistakes), "mistake")
     return ScenarioInvalid(
         f"{origin} has {count}",
         # A text that is no file cannot be checked.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ospbridge.errors import TaskError
-from ospbridge.osp.number_text import number
+from ospbridge.osp.wire import number
 from ospbridge.task.scenario import Source, SourceKind
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from ospbridge.interface import DEFAULT_PORT, Endpoint
 __all__ = [
     "NAME_SERVER",
     "PASSING",
+    "is_ip",
     "is_loopback",
     "is_of_this_host",
     "parse_endpoint",
@@ -80,6 +81,15 @@ def _split(text: str) -> tuple[str, str | None] | None:
 def _is_ipv6(host: str) -> bool:
     try:
         ipaddress.IPv6Address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def is_ip(name: str) -> bool:
+    """Whether it is an address, written without brackets."""
+    try:
+        ipaddress.ip_address(name)
     except ValueError:
         return False
     return True

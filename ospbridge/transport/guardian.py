@@ -39,20 +39,15 @@ class Guarded:
         self._sock = sock
         self._lease: int | None = None
         self._goodbye: dict[str, Any] = {}
-        self._known = False
-        """The guardian has the descriptors."""
 
-    def told(self, key: int) -> tuple[dict[str, Any], list[int]]:
-        """The message for the guardian, and the descriptors that go with it."""
-        descriptors: list[int] = []
-        if not self._known:
-            descriptors = [self._sock.fileno()] + ([] if self._lease is None else [self._lease])
-        self._known = True
-        return {"hold": key, "goodbye": self._goodbye}, descriptors
+    @property
+    def descriptors(self) -> list[int]:
+        """Its socket, and its lease where there is one."""
+        return [self._sock.fileno()] + ([] if self._lease is None else [self._lease])
 
-    def unknown(self) -> None:
-        """To be told to another guardian from the start."""
-        self._known = False
+    def told(self, key: int) -> dict[str, Any]:
+        """The message for the guardian, with which the descriptors go."""
+        return {"hold": key, "goodbye": self._goodbye}
 
     def update(
         self,
@@ -67,9 +62,7 @@ class Guarded:
         ``lease``: descriptor and path of the session's lease. ``spare_ack``: what frees a handler that waits for an
         acknowledgement. ``end``: what the server expects at the end of each datagram.
         """
-        descriptor = None if lease is None else lease[0]
-        self._known = self._known and descriptor == self._lease
-        self._lease = descriptor
+        self._lease = None if lease is None else lease[0]
         self._goodbye = {
             "lease": "" if lease is None else str(lease[1].absolute()),
             "spare_ack": spare_ack.hex(),
@@ -103,7 +96,8 @@ class _Guardian:
         with self._lock:
             if session not in self._sessions:
                 self._sessions[session] = next(self._keys)
-            if self._ready() and not self._send(*session.told(self._sessions[session])):
+            key = self._sessions[session]
+            if self._ready() and not self._send(session.told(key), session.descriptors):
                 self._start_again()
 
     def drop(self, session: Guarded, *, wait: bool) -> None:
@@ -147,8 +141,7 @@ class _Guardian:
         self._start()
         if self._channel >= 0:
             for session, key in self._sessions.items():
-                session.unknown()
-                self._send(*session.told(key))
+                self._send(session.told(key), session.descriptors)
             for pid in self._simulators:
                 self._send({"run": pid})
 

@@ -3,8 +3,8 @@
 ``guardian.py`` starts it by its path, as a program of the standard library alone, so that it is up in milliseconds and
 small. Its owner sends it messages, JSON in one packet each, over the socket whose descriptor is the first argument:
 
-- ``{"hold": key, "goodbye": {...}}`` with the descriptors of a session's socket and of its lease, or without any where
-  the session is held already and only its goodbye has changed;
+- ``{"hold": key, "goodbye": {...}}`` with the descriptors of a session's socket and of its lease, also where it
+  is held already;
 - ``{"drop": key, "answer": bool}``: the session has left by itself; an answer says that its port is free;
 - ``{"run": pid}`` and ``{"ended": pid}``: a simulator that the owner has launched, the leader of a group of its own.
 
@@ -142,13 +142,12 @@ class Guardian:
             return False
         message = json.loads(data)
         if "hold" in message:
-            key = message["hold"]
+            self._drop(message["hold"])
             if descriptors:
-                self._drop(key)
                 lease = descriptors[1] if len(descriptors) > 1 else None
-                self._sessions[key] = Session(socket.socket(fileno=descriptors[0]), lease)
-            if key in self._sessions:
-                self._sessions[key].learn(message["goodbye"])
+                session = Session(socket.socket(fileno=descriptors[0]), lease)
+                session.learn(message["goodbye"])
+                self._sessions[message["hold"]] = session
         elif "drop" in message:
             self._drop(message["drop"])
             if message["answer"]:

@@ -1,30 +1,71 @@
-"""TCP connections to servers, with or without TLS, for trio: opened in the clear to this host only, unless insisted."""
+"""TCP connections to servers, with or without TLS, for trio: opened, told apart when they break, and ended.
+
+Without TLS they lead to this host only, unless insisted. They end gently: closing over unread bytes resets a
+connection, which some servers do not survive before they have delivered what they owe.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import ssl
-from typing import TYPE_CHECKING, Final
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import trio
 
 from ospbridge.errors import ConfigurationError, OspBridgeError, UpstreamLost, UpstreamNotFound
 from ospbridge.transport.addresses import NAME_SERVER, PASSING, is_loopback
-from ospbridge.transport.settling import settle
-from ospbridge.transport.stream_addresses import SCHEME
-from ospbridge.transport.stream_ends import last_word, refused
+from ospbridge.transport.admission import set_keepalive as settle
+from ospbridge.transport.tls import SCHEME, refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from ospbridge.transport.tls import StreamAddress
 
-    from ospbridge.transport.stream_addresses import StreamAddress
-    from ospbridge.transport.stream_ends import Stream
+__all__ = [
+    "QUIET",
+    "Stream",
+    "close_gently",
+    "is_end_of_stream",
+    "is_tls_failure",
+    "linger",
+    "linger_on",
+    "network_failure",
+    "open_stream",
+    "send_alert",
+    "strip_tracebacks",
+    "tls_failure",
+]
 
-__all__ = ["open_stream", "speaks_tls"]
+Stream: TypeAlias = "trio.SocketStream | trio.SSLStream[trio.SocketStream]"
 
-NEXT_ADDRESS_AFTER: Final = 0.25
-"""Seconds that one address of a name is waited for alone."""
+READ_AT_ONCE: Final = 64 * 1024
+ALERT_WITHIN: Final = 0.5
+"""Seconds for the reason of a refusal to leave."""
+QUIET: Final = 1.0
+"""Seconds without another byte after which what came was all."""
+_ENDED: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+"""What OpenSSL calls a stream that just ended; or its reason says so."""
+_NETWORK_FAILURES: Final = frozenset(
+    {errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN}
+)
+"""What the kernel says of a connection that nobody has ended."""
+_lingering: Final[list[int]] = []
+"""Processes that were started here to read what is still due, and may not have ended."""
+_READER: Final = """
+import os, select, sys, time
+descriptor, wait, quiet = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
+until = time.monotonic() + wait
+looking = select.poll()
+looking.register(descriptor, select.POLLIN)
+while (left := until - time.monotonic()) > 0 and looking.poll(1000 * min(wait, left)) and os.read(descriptor, 1 << 20):
+    wait = quiet
+"""
+
+
+# --- opening ---------------------------------------------------------------------------------------------------------
 
 
 async def open_stream(address: StreamAddress, *, within: float, wanted: str = "server") -> Stream:
@@ -33,69 +74,39 @@ async def open_stream(address: StreamAddress, *, within: float, wanted: str = "s
     ``wanted``: what should listen there, for messages. A connection proves little: some servers accept and reset it,
     and where TLS 1.3 is spoken, a certificate of ours is refused only afterwards. Raises UpstreamNotFound where nobody
     accepts or no name server answers, ConfigurationError for a name that does not exist, files that do not fit, and
-    another host without TLS; and for what one side's TLS refused of the other's, which ``was_refused`` tells apart.
+    another host without TLS; and for what one side's TLS refused of the other's, which ``is_tls_failure`` tells apart.
     """
     context = address.tls.context() if address.tls is not None else None
     failure = "its name is not resolved in time"
-    with trio.move_on_after(within):
+    with trio.move_on_after(within) as scope:
         places = await _resolved(address)
         failure = "nobody answered"
-        refusals: list[str] = []
-        try:
-            sock = await _first_connected(places, refusals)
-        finally:
-            failure = refusals[-1] if refusals else failure
-        if sock is not None:
+        stream = None
+        for number, (family, place) in enumerate(places):
+            # Each address has its share of the time.
+            with trio.move_on_after((scope.deadline - trio.current_time()) / (len(places) - number)):
+                try:
+                    stream = await _connected(family, place)
+                    break
+                except OSError as error:
+                    # Not `strerror`, which trio makes longer and which repeats the address.
+                    failure = os.strerror(error.errno) if error.errno else str(error)
+        if stream is not None:
             failure = "it does not finish the TLS handshake"
-            # With it the kernel takes 16 KiB at most that cannot leave yet, so that what it took counts as sent.
-            stream = trio.SocketStream(sock)
             return stream if context is None else await _secured(stream, context, address)
     raise UpstreamNotFound(f"no {wanted} accepts connections at {address}: {failure}")
 
 
-async def _first_connected(
-    places: Sequence[tuple[int, tuple[str, int]]], refusals: list[str]
-) -> trio.socket.SocketType | None:
-    """A connection to whichever place accepts first; None where none does. What the others said joins ``refusals``.
-
-    They are tried in their order, the next one as soon as one fails or keeps us waiting (RFC 6555). The like of
-    ``trio.open_tcp_stream``, which would resolve the name anew and could reach another host than was looked at.
-    """
-    connected: trio.socket.SocketType | None = None
-
-    async def attempt(family: int, place: tuple[str, int], failed: trio.Event) -> None:
-        nonlocal connected
-        try:
-            sock = trio.socket.socket(family, socket.SOCK_STREAM)
-            try:
-                settle(sock)
-                await sock.connect(place)
-            except BaseException:
-                sock.close()
-                raise
-        except OSError as error:
-            # Not `strerror`, which trio makes longer and which repeats the address.
-            refusals.append(os.strerror(error.errno) if error.errno else str(error))
-            failed.set()
-        else:
-            if connected is None:
-                connected = sock
-                nursery.cancel_scope.cancel()
-            else:
-                sock.close()
-
+async def _connected(family: int, place: tuple[str, int]) -> trio.SocketStream:
+    sock = trio.socket.socket(family, socket.SOCK_STREAM)
     try:
-        async with trio.open_nursery() as nursery:
-            for family, place in places:
-                failed = trio.Event()
-                nursery.start_soon(attempt, family, place, failed)
-                with trio.move_on_after(NEXT_ADDRESS_AFTER):
-                    await failed.wait()
+        settle(sock)
+        await sock.connect(place)
     except BaseException:
-        if connected is not None:
-            connected.close()
+        sock.close()
         raise
-    return connected
+    # With it the kernel takes 16 KiB at most that cannot leave yet, so that what it took counts as sent.
+    return trio.SocketStream(sock)
 
 
 async def _resolved(address: StreamAddress) -> list[tuple[int, tuple[str, int]]]:
@@ -114,14 +125,13 @@ async def _resolved(address: StreamAddress) -> list[tuple[int, tuple[str, int]]]
             f"{endpoint.host!r} can be no host's name", hint="check the spelling, or write the IP address"
         ) from None
     places = [(family, (str(place[0]), int(place[1]))) for family, _, _, _, place in found]
-    if address.tls is None and not address.insecure:
-        far = [host for _, (host, _) in places if not is_loopback(host)]
-        if far:
-            raise ConfigurationError(
-                f"{endpoint} is not on this host ({far[0]}), and without TLS anybody between could read and change "
-                "what is sent",
-                hint=f"write {SCHEME}{endpoint} and give the server a certificate, or insist with --insecure",
-            )
+    far = [host for _, (host, _) in places if not is_loopback(host)]
+    if far and address.tls is None and not address.insecure:
+        raise ConfigurationError(
+            f"{endpoint} is not on this host ({far[0]}), and without TLS anybody between could read and change "
+            "what is sent",
+            hint=f"write {SCHEME}{endpoint} and give the server a certificate, or insist with --insecure",
+        )
     return list(dict.fromkeys(places))
 
 
@@ -132,38 +142,134 @@ async def _secured(
     secured = trio.SSLStream(stream, context, server_hostname=address.endpoint.host, https_compatible=True)
     try:
         await secured.do_handshake()
-    except trio.BrokenResourceError as error:
-        await last_word(secured)
+    except BaseException as error:
+        if isinstance(error, trio.BrokenResourceError):
+            await send_alert(secured)
         await trio.aclose_forcefully(secured)
-        why = refused(error, str(address))
+        if not isinstance(error, trio.BrokenResourceError):
+            raise
+        why = tls_failure(error, str(address))
         if why is not None:
             raise why from why.__cause__
         raise UpstreamLost(f"{address} closed the connection in the TLS handshake") from None
-    except BaseException:
-        await trio.aclose_forcefully(secured)
-        raise
     return secured
 
 
-async def speaks_tls(address: StreamAddress, *, within: float) -> bool:
-    """Whether what listens at an address that is written without TLS finishes a handshake, or fails at it in TLS."""
-    with trio.move_on_after(within):
+# --- why one broke ---------------------------------------------------------------------------------------------------
+
+
+def tls_failure(error: Exception, peer: str) -> ConfigurationError | None:
+    """Why a stream broke, where TLS says it: in the handshake, or after it. None where the stream only ended.
+
+    TLS 1.3 tells only after the handshake that our certificate is refused.
+    """
+    cause = error.__cause__
+    if not isinstance(cause, ssl.SSLError) or is_end_of_stream(cause):
+        return None
+    hint = "before a server that speaks no TLS itself, a TLS tunnel such as stunnel may stand"
+    told = refusal(cause, peer, expected="TLS as expected", hint=hint)
+    told.__cause__ = cause
+    return told
+
+
+def is_tls_failure(error: OspBridgeError) -> bool:
+    """Whether ``error`` is from ``tls_failure``: unlike an unfit file of ours, the server's end may mend it."""
+    return isinstance(error.__cause__, ssl.SSLError)
+
+
+def is_end_of_stream(cause: BaseException | None) -> bool:
+    """Whether a stream of TLS ended without a word, by whichever name OpenSSL calls it."""
+    return isinstance(cause, _ENDED) or (
+        isinstance(cause, ssl.SSLError) and "EOF" in (cause.reason or "").upper()
+    )
+
+
+def network_failure(error: Exception, peer: str) -> UpstreamLost | None:
+    """Why a stream broke, where it is the network that says so, and not the other side that ended it. Else None."""
+    cause = error.__cause__
+    if not isinstance(cause, OSError) or cause.errno not in _NETWORK_FAILURES:
+        return None
+    return UpstreamLost(
+        f"nothing reaches {peer} any more: {os.strerror(cause.errno)}",
+        hint="see whether its host is up, and what is between: it may not know yet that the connection is lost",
+    )
+
+
+def strip_tracebacks(error: BaseException) -> None:
+    """Take the tracebacks from ``error`` and from what caused it.
+
+    The frames in them refer to their callers' frames, and may refer to the error itself. Such a circle would keep whole
+    connections until Python looks for circles, which the daemon seldom lets it do.
+    """
+    found: BaseException | None = error
+    while found is not None:
+        found.__traceback__ = None
+        found = found.__cause__ or found.__context__
+
+
+# --- ending ----------------------------------------------------------------------------------------------------------
+
+
+async def send_alert(stream: Stream) -> None:
+    """Tell the other side why a handshake failed. ``stream`` is to be closed forcefully then.
+
+    OpenSSL has made an alert of it, which trio keeps: the other side would see that the stream ends, and not why.
+    """
+    # It has no other name; a release of trio that calls it differently must not end us, only say less.
+    outgoing: ssl.MemoryBIO | None = getattr(stream, "_outgoing", None)
+    if isinstance(stream, trio.SSLStream) and outgoing is not None:
+        with (
+            trio.move_on_after(ALERT_WITHIN, shield=True),
+            suppress(trio.BrokenResourceError, trio.ClosedResourceError),
+        ):
+            await stream.transport_stream.send_all(outgoing.read())
+
+
+async def close_gently(stream: Stream, *, within: float) -> None:
+    """Say that nothing more comes, read until the other side says so too, ``within`` seconds at most, and close."""
+    with trio.move_on_after(within, shield=True):
         try:
-            plain = await open_stream(address, within=within)
-        except OspBridgeError:
-            return False
-        assert isinstance(plain, trio.SocketStream)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        # Nothing is said to it, so nobody need be believed.
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-        secured = trio.SSLStream(plain, context, https_compatible=True)
-        try:
-            await secured.do_handshake()
-        except trio.BrokenResourceError as error:
-            return "ALERT" in (getattr(error.__cause__, "reason", None) or "")
-        else:
-            return True
-        finally:
-            await trio.aclose_forcefully(secured)
-    return False
+            plain = _beneath(stream)
+            await plain.send_eof()
+            while await plain.receive_some(READ_AT_ONCE):
+                pass
+        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError) as error:
+            # Busy: somebody is cut short in the middle of a message.
+            strip_tracebacks(error)
+    await trio.aclose_forcefully(stream)
+
+
+def _beneath(stream: Stream) -> trio.SocketStream:
+    return stream if isinstance(stream, trio.SocketStream) else stream.transport_stream
+
+
+def linger_on(stream: Stream, seconds: float) -> None:
+    """Have another process read what comes, for ``seconds`` at most; ``stream`` is to be closed forcefully then."""
+    linger(_beneath(stream).socket.fileno(), seconds)
+
+
+def linger(descriptor: int, seconds: float) -> None:
+    """Read a socket in a process of its own, until it is quiet behind what came; ours may be closed then.
+
+    What a server owes may take it minutes, and a program that must end does not wait for that. For ``seconds`` at most,
+    whether nothing comes or no end of it. What is read is thrown away. Where no process can be started, nobody reads.
+    """
+    _lingering[:] = [process for process in _lingering if not _over(process)]
+    # Isolated and without site-packages: it starts in milliseconds, whatever the environment is like.
+    command = [sys.executable, "-I", "-S", "-c", _READER, str(descriptor), f"{seconds:g}", f"{QUIET:g}"]
+    nowhere = [(os.POSIX_SPAWN_OPEN, each, os.devnull, os.O_RDWR, 0) for each in range(3)]
+    with suppress(OSError):
+        os.set_inheritable(descriptor, True)
+        # Nobody waits for its end: this process may be about to end itself.
+        _lingering.append(
+            os.posix_spawn(sys.executable, command, os.environ, file_actions=nowhere, setsid=True)
+        )
+
+
+def _over(process: int) -> bool:
+    """Whether it has ended; the system forgets it then."""
+    try:
+        return os.waitpid(process, os.WNOHANG)[0] != 0
+    except ChildProcessError:
+        # Somebody else waited for it, or it is the parent's.
+        return True

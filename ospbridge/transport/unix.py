@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from ospbridge.errors import ConfigurationError
-from ospbridge.transport.squatting import squatter
+from ospbridge.transport.admission import squatter
 
 __all__ = [
     "LOCK",
@@ -23,7 +23,6 @@ __all__ = [
     "connect_unix",
     "parse_unix",
     "peer_pid",
-    "peer_user",
     "room_for_sockets",
 ]
 
@@ -79,38 +78,10 @@ def connect_unix(path: Path) -> socket.socket:
 def peer_pid(sock: socket.socket) -> int:
     """The process that connected, as the kernel knows it; 0 where that lies outside this pid namespace."""
     try:
-        return _credentials(sock)[0]
+        told = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     except OSError:
         return 0
-
-
-def peer_user(sock: socket.socket) -> int:
-    """The user that connected, as the kernel knows it; -1 where it does not."""
-    try:
-        return _credentials(sock)[1]
-    except OSError:
-        return -1
-
-
-def _credentials(sock: socket.socket) -> tuple[int, int, int]:
-    """Process, user and group."""
-    told = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, user, group = _CREDENTIALS.unpack(told)
-    return pid, user, group
-
-
-def _let_in(path: Path) -> None:
-    """Give a socket's file its mode, but no other file that a link leads to which somebody put in its place."""
-    file = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        if stat.S_ISSOCK(os.fstat(file).st_mode):
-            try:
-                Path(f"/proc/self/fd/{file}").chmod(MODE)
-            except FileNotFoundError:
-                # There is no /proc.
-                path.chmod(MODE)
-    finally:
-        os.close(file)
+    return int(_CREDENTIALS.unpack(told)[0])
 
 
 class HubSocket:
@@ -123,36 +94,7 @@ class HubSocket:
         self.path = path
         self._lock_path = path.with_name(path.name + LOCK)
         self._lock = -1
-        self.socket, self._file = self._opened()
-
-    def _opened(self) -> tuple[socket.socket, os.stat_result]:
-        """A socket that listens, and its file; the lock is held then."""
-        before = self._lock
-        try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if (user := squatter(self.path.parent)) is not None:
-                raise ConfigurationError(
-                    f"cannot listen at {self.path}: {self.path.parent} belongs to user {user}, who could listen there "
-                    "in this daemon's place",
-                    hint="set XDG_RUNTIME_DIR to a directory of your own, or choose another path with --hub unix:PATH",
-                )
-            if not self._lock_stands:
-                self._lock = self._locked()
-            try:
-                return self._listening(), self.path.stat()
-            except BaseException:
-                if self._lock != before:
-                    self._unlock()
-                    self._lock, before = before, -1
-                raise
-        except OSError as error:
-            raise ConfigurationError(
-                f"cannot listen at {self.path}: {error.strerror}",
-                hint="choose another path with --hub unix:PATH",
-            ) from None
-        finally:
-            if before not in {-1, self._lock}:
-                os.close(before)
+        self.socket, self._file = self._open()
 
     @property
     def stands(self) -> bool:
@@ -162,35 +104,48 @@ class HubSocket:
         except OSError:
             return False
 
-    @property
-    def _lock_stands(self) -> bool:
-        try:
-            return os.path.samestat(os.fstat(self._lock), self._lock_path.stat())
-        except OSError:
-            return False
-
     def renew(self) -> None:
         """Listen at a new file of that path. Raises ConfigurationError as making it does, and is as before then."""
         before = self.socket
-        self.socket, self._file = self._opened()
+        self.socket, self._file = self._open()
         before.close()
 
-    def _locked(self) -> int:
-        """A lock on a file beside the socket. Its owner removes it, so what was locked must still be there."""
-        while True:
-            lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    def close(self) -> None:
+        """Stop listening and remove the files."""
+        self.socket.close()
+        if self.stands:
+            with suppress(OSError):
+                self.path.unlink()
+        self._unlock(self._lock)
+
+    def _open(self) -> tuple[socket.socket, os.stat_result]:
+        """A socket that listens, and its file; the lock is held then."""
+        lock = self._lock
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if (user := squatter(self.path.parent)) is not None:
+                raise ConfigurationError(
+                    f"cannot listen at {self.path}: {self.path.parent} belongs to user {user}, who could listen there "
+                    "in this daemon's place",
+                    hint="set XDG_RUNTIME_DIR to a directory of your own, or choose another path with --hub unix:PATH",
+                )
+            if not self._stands(lock):
+                lock = self._locked()
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                with suppress(FileNotFoundError):
-                    if os.path.samestat(os.fstat(lock), self._lock_path.stat()):
-                        return lock
-            except BlockingIOError:
-                os.close(lock)
-                raise self._taken() from None
+                opened = self._listening(), self.path.stat()
             except BaseException:
-                os.close(lock)
+                if lock != self._lock:
+                    self._unlock(lock)
                 raise
-            os.close(lock)
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot listen at {self.path}: {error.strerror}",
+                hint="choose another path with --hub unix:PATH",
+            ) from None
+        if self._lock not in {-1, lock}:
+            os.close(self._lock)
+        self._lock = lock
+        return opened
 
     def _listening(self) -> socket.socket:
         if self.path.exists():
@@ -199,7 +154,7 @@ class HubSocket:
                     f"cannot listen at {self.path}: something that is no socket stands there",
                     hint="remove it, or choose another path with --hub unix:PATH",
                 )
-            if self._answers():
+            if _answers(self.path):
                 raise self._taken()
             self.path.unlink()
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -215,13 +170,33 @@ class HubSocket:
             raise
         return sock
 
-    def _answers(self) -> bool:
-        """Whether something that knows no lock listens there."""
+    # --- the lock ----------------------------------------------------------------------------------------------------
+
+    def _locked(self) -> int:
+        """A lock on a file beside the socket. Its owner removes it, so what was locked must still be there."""
+        while True:
+            lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if self._stands(lock):
+                    return lock
+            except BlockingIOError:
+                os.close(lock)
+                raise self._taken() from None
+            os.close(lock)
+
+    def _stands(self, lock: int) -> bool:
+        """Nobody has removed or replaced the file that is locked."""
         try:
-            connect_unix(self.path).close()
-        except OSError as error:
-            return error.errno == errno.EAGAIN
-        return True
+            return os.path.samestat(os.fstat(lock), self._lock_path.stat())
+        except OSError:
+            return False
+
+    def _unlock(self, lock: int) -> None:
+        if self._stands(lock):
+            with suppress(OSError):
+                self._lock_path.unlink()
+        os.close(lock)
 
     def _taken(self) -> ConfigurationError:
         return ConfigurationError(
@@ -229,16 +204,25 @@ class HubSocket:
             hint="stop it, or give this one a path of its own with --hub unix:PATH",
         )
 
-    def close(self) -> None:
-        """Stop listening and remove the files."""
-        self.socket.close()
-        if self.stands:
-            with suppress(OSError):
-                self.path.unlink()
-        self._unlock()
 
-    def _unlock(self) -> None:
-        if self._lock_stands:
-            with suppress(OSError):
-                self._lock_path.unlink()
-        os.close(self._lock)
+def _answers(path: Path) -> bool:
+    """Whether something that knows no lock listens there."""
+    try:
+        connect_unix(path).close()
+    except OSError as error:
+        return error.errno == errno.EAGAIN
+    return True
+
+
+def _let_in(path: Path) -> None:
+    """Give a socket's file its mode, but no other file that a link leads to which somebody put in its place."""
+    file = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if stat.S_ISSOCK(os.fstat(file).st_mode):
+            try:
+                Path(f"/proc/self/fd/{file}").chmod(MODE)
+            except FileNotFoundError:
+                # There is no /proc.
+                path.chmod(MODE)
+    finally:
+        os.close(file)

@@ -10,6 +10,7 @@ import numpy as np
 import orjson
 
 from ospbridge.interface import AgentInterface, InterfaceValue, StepOutcome
+from ospbridge.osp.fast_path import FastPath, StepRequest
 from ospbridge.osp.messages import (
     NextSimulationStep,
     NextSimulationStepAck,
@@ -18,8 +19,6 @@ from ospbridge.osp.messages import (
     decode_request,
 )
 from ospbridge.osp.profile import DOCUMENT
-from ospbridge.osp.step.straight import StraightWay
-from ospbridge.osp.step.votes import Vote
 from ospbridge.rllink.checking import check_fragments
 from ospbridge.rllink.dialects import JSON, MSGPACK
 from ospbridge.rllink.messages import EpisodesAndGetState
@@ -87,7 +86,7 @@ def completion_floor() -> Any:
 
 
 OUTGOING: list[bytes | bytearray] = []
-WAY = StraightWay((Vote(agent(outputs=FLOATS), DOCUMENT),), OUTGOING, pipelining=False)
+WAY = FastPath((StepRequest(agent(outputs=FLOATS), DOCUMENT),), OUTGOING, pipelining=False)
 ACKNOWLEDGED = [NextSimulationStepAck(1).encode()]
 
 
@@ -116,7 +115,7 @@ def test_a_completion_is_decoded_for_little_more_than_its_numbers() -> None:
 
 # --- a vote --------------------------------------------------------------------------------------------------------
 
-VOTE = Vote(agent(), DOCUMENT)
+VOTE = StepRequest(agent(), DOCUMENT)
 ACTION = np.linspace(-1.0, 1.0, INPUTS, dtype=np.float32)
 PACK = struct.Struct(f"<Bii{INPUTS}f").pack
 

@@ -10,14 +10,13 @@ import pytest
 
 import ospbridge
 from ospbridge.interface import Endpoint
-from ospbridge.osp.profile import DOCUMENT
+from ospbridge.osp.client import SILENCE
 from tests.daemon.forked import ForkedSimulator
 from tests.daemon.running import LocalDaemon
 from tests.daemon.test_simulator_killed import THINK, Seen, killed_again_and_again
 
 assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
-SILENCE = DOCUMENT.patience
 NOTICED, NOTICED_IN_STEP, REBUILT = 0.4, 1.6, 8.0
 """In silences."""
 

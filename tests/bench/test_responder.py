@@ -42,7 +42,7 @@ def test_a_session_finds_a_server_whose_clock_agrees_with_the_steps(responder: s
             np.testing.assert_array_equal(outcome.outputs, OUTPUTS)
             assert float(session.get("/Simulation/SimulationTime").value) == pytest.approx(0.5)
             assert session.audit() == ""
-            assert not session.take_notices()
+            assert not session.pop_notices()
 
 
 @pytest.mark.parametrize("spin", [False, True])

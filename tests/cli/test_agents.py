@@ -7,6 +7,7 @@ import pytest
 
 from ospbridge.interface import InterfaceValue
 from ospbridge.osp.world import WorldAgent
+from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.synthetic import SyntheticWorld
 
 if TYPE_CHECKING:
@@ -69,6 +70,13 @@ def test_an_infinite_range_is_null_in_json_and_inf_in_the_table(serve: Callable[
 
 def test_describe_takes_a_pattern_that_fits_one_agent(arena: Served) -> None:
     assert arena.json("describe", "*2")["name"] == "robot2"
+
+
+def test_what_others_control_can_be_described_by_a_pattern_as_well(arena: Served) -> None:
+    with BlockingSession.connect(arena.simulator.address) as session:
+        session.register("robot2")
+        result = arena.run("describe", "*2")
+    assert result.stdout.startswith("robot2 (Agent): ")
 
 
 def test_a_misspelt_agent_is_answered_with_the_right_one(arena: Served) -> None:

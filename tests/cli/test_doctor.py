@@ -56,6 +56,14 @@ def checks(*args: str, exit_code: int = 0) -> dict[str, Any]:
     return {check["subject"]: check for check in found}
 
 
+def test_what_is_asked_of_a_simulator_can_be_traced(simulator: UdpSimulator, tmp_path: Path) -> None:
+    file = tmp_path / "doctor.jsonl"
+    checks("--simulator", str(simulator.address), "--trace", str(file))
+    kinds = [json.loads(line).get("note", "") for line in file.read_text().splitlines()]
+    assert any(kind.startswith("INIT_COMMUNICATION_ACK") for kind in kinds), kinds
+    assert any(kind.startswith("GET_AGENT_OVERVIEW") for kind in kinds)
+
+
 def test_all_well_is_exit_code_0() -> None:
     found = checks()
     assert {"installation", "cores", "clock", "receive buffer", "UDP port 45454"} <= set(found)

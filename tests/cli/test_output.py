@@ -14,6 +14,7 @@ from ospbridge.cli.output import (
     print_table,
 )
 from ospbridge.errors import UsageError
+from ospbridge.text import LINE
 
 
 def test_plain_tables_align_and_have_no_trailing_blanks() -> None:
@@ -23,6 +24,14 @@ def test_plain_tables_align_and_have_no_trailing_blanks() -> None:
 
 def test_control_characters_of_a_simulator_do_not_reach_the_terminal() -> None:
     assert plain_lines((Column("NAME"),), [("\x1b[2Jevil\n",)])[1] == r"\x1b[2Jevil\n"
+
+
+def test_a_long_name_makes_no_wide_table_and_stands_beside_sentences_that_are_whole() -> None:
+    columns = (Column("NAME"), Column("TYPE"), Column("FOUND", most=LINE))
+    lines = plain_lines(columns, [("A" * 40_000, "字" * 40_000, "found " * 300), ("robot1", "robot", "ok")])
+    assert all(len(line.encode()) < 4000 for line in lines)
+    assert lines[1].endswith("found " * 299 + "found")
+    assert " characters ... AAA" in lines[1]
 
 
 def test_nor_do_they_by_an_error() -> None:

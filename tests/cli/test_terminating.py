@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from ospbridge.session.hub_seat import HubSeat
+    from ospbridge.session.agent_handle import AgentHandle
 
 assert ospbridge.__version__
 pytestmark = [pytest.mark.loopback, pytest.mark.timeout(120)]
@@ -87,7 +87,7 @@ class Stage:
             made = Daemon(simulator, *options, directory=self.directory, wait=wait)
         return self.stack.enter_context(made)
 
-    def seat(self, agent: str) -> HubSeat:
+    def seat(self, agent: str) -> AgentHandle:
         seat = seat_of(agent)
         self.stack.callback(seat.close)
         return seat

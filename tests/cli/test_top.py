@@ -92,6 +92,17 @@ def test_everything_of_a_daemon_is_shown() -> None:
     ]  # fmt: skip
 
 
+def test_long_names_and_troubles_make_no_long_lines() -> None:
+    long = "\x1b\u202e" + "A" * 40_000
+    screen = Screen()
+    agents = [AgentStatus(long, "playing", long) for _ in range(3)]
+    upstreams = [UpstreamStatus("10.0.0.1:5556", "drive", long)]
+    screen.look("unix:/hub", later(agents=agents, connection=long, ready=False, upstreams=upstreams), 0.0)
+    lines = screen.text().splitlines()
+    assert all(len(line.encode()) < 4000 and line.isprintable() for line in lines)
+    assert len([line for line in lines if " characters ..." in line]) >= 5
+
+
 @pytest.mark.loopback
 def test_it_goes_on_while_the_daemon_is_away_and_ends_with_ctrl_c(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()

@@ -12,10 +12,9 @@ import trio
 from ospbridge.daemon.conductor import Conductor
 from ospbridge.daemon.hub.server import HubServer
 from ospbridge.daemon.settings import Settings
-from ospbridge.hub.decoding import VERSION, decode_reply
-from ospbridge.hub.framing import Incoming, encode
+from ospbridge.hub.framing import Incoming, decode_reply, encode
 from ospbridge.hub.replies import Feedbacks, HubReply, Numbers
-from ospbridge.hub.requests import Again, Attach, Hello, HubRequest, Reset, Step
+from ospbridge.hub.requests import VERSION, Again, Attach, Hello, HubRequest, Reset, Step
 from ospbridge.session.hub_client import HubClient
 from ospbridge.simulator.synthetic import expected
 from ospbridge.transport.unix import HubSocket, connect_unix
@@ -24,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from ospbridge.session.hub_seat import HubSeat
+    from ospbridge.daemon.hub.admission import TlsListener
+    from ospbridge.session.agent_handle import AgentHandle
     from ospbridge.simulator.udp import UdpSimulator
-    from ospbridge.transport.tls import TlsListener
 
 WITHIN: Final = 30.0
 
@@ -70,7 +69,7 @@ class Line:
         line = cls(path)
         line.ask(Hello(VERSION, "line"))
         line.ask(Attach(list(agents)))
-        assert isinstance(line.ask(Reset([], 5)), Feedbacks)
+        assert isinstance(line.ask(Reset(5)), Feedbacks)
         return line
 
     def say(self, *requests: HubRequest) -> None:
@@ -147,7 +146,7 @@ def wanted(number: float, step: int) -> list[float]:
     return found
 
 
-def seat(path: Path, name: str) -> HubSeat:
+def seat(path: Path, name: str) -> AgentHandle:
     return HubClient.connect(f"unix:{path}").attach(name)
 
 

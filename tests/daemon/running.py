@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ospbridge.daemon.overlook import Overlook
     from ospbridge.daemon.service import Companion
     from ospbridge.hub.status import StatusReply
-    from ospbridge.session.hub_seat import HubSeat
+    from ospbridge.session.agent_handle import AgentHandle
     from tests.daemon.forked import ForkedSimulator
 
 PROGRAM = (sys.executable, "-m", "ospbridge")
@@ -319,7 +319,7 @@ def values(number: float) -> NDArray[np.float32]:
     return np.full(2, number, np.float32)
 
 
-def seat_of(agent: str | None, *, wait: float = 10.0) -> HubSeat:
+def seat_of(agent: str | None, *, wait: float = 10.0) -> AgentHandle:
     return HubClient.connect(wait=wait).attach(agent)
 
 

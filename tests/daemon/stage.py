@@ -15,7 +15,7 @@ from ospbridge.daemon.conductor import Conductor
 from ospbridge.daemon.recording import Recording
 from ospbridge.daemon.settings import Settings
 from ospbridge.interface import AgentInterface, Endpoint, Feedback, InterfaceValue, StepOutcome
-from ospbridge.osp.client.clock import StepClock
+from ospbridge.osp.clock import StepClock
 from ospbridge.osp.timing import Limits
 from ospbridge.record.reading import read_recording
 from ospbridge.task.plain import PlainTask
@@ -75,7 +75,7 @@ class FakeSession:
         self.machine = FakeMachine()
         self.over = False
         self.clock = trio.current_time
-        self.votes_at_once: tuple[Any, ...] = ()
+        self.requests: tuple[Any, ...] = ()
         self.steps: list[dict[str, float]] = []
         self.seeds: list[int] = []
         self.ending: dict[str, int] = {}
@@ -131,11 +131,11 @@ class FakeSession:
         self.audits += 1
         return self.audit_says
 
-    async def look_back(self) -> str:
+    async def audit_previous(self) -> str:
         await trio.lowlevel.checkpoint()
         return self.audit_says
 
-    def take_notices(self) -> list[Any]:
+    def pop_notices(self) -> list[Any]:
         notices, self.machine.notices = self.machine.notices, []
         return notices
 

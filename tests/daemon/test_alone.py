@@ -17,7 +17,7 @@ from ospbridge.daemon.hub import watch as hub_watch
 from ospbridge.errors import SessionLost
 from ospbridge.hub.replies import Feedbacks
 from ospbridge.hub.requests import Again, Reset, Step
-from ospbridge.osp.client.notices import WorldReset
+from ospbridge.osp.notices import WorldReset
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -42,19 +42,19 @@ class QuickSession(FakeSession):
 
     def __init__(self, *names: str, **changes: Any) -> None:
         super().__init__(*(names or ("a",)), **changes)
-        self.votes_at_once = tuple(SimpleNamespace(name=name) for name in self.names)
+        self.requests = tuple(SimpleNamespace(name=name) for name in self.names)
         self.pauses = False
         self.at_once = 0
         self._given: dict[str, NDArray[np.float32] | bytes] = {}
 
-    def step_at_once(self, given: Iterable[NDArray[np.float32] | bytes]) -> dict[str, StepOutcome] | None:
+    def try_step(self, given: Iterable[NDArray[np.float32] | bytes]) -> dict[str, StepOutcome] | None:
         self._given = dict(zip(self.names, given, strict=True))
         if self.pauses:
             return None
         self.at_once += 1
         return self.taken(self._given)
 
-    async def step_on(self) -> dict[str, StepOutcome]:
+    async def finish_step(self) -> dict[str, StepOutcome]:
         return await super().step(self._given)
 
 
@@ -218,7 +218,7 @@ async def test_who_drives_all_agents_has_their_steps_taken_at_once(
                 assert isinstance(line.ask(named), Feedbacks)
                 for step in range(2, 50):
                     assert observed(line.ask(more)) == [*wanted(0.5, step), *wanted(0.75, step)]
-                assert isinstance(line.ask(Reset([], 5)), Feedbacks)
+                assert isinstance(line.ask(Reset(5)), Feedbacks)
 
             for _ in range(3):
                 await in_thread(episode)

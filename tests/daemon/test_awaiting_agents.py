@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from click.testing import Result
 
     from ospbridge.hub.status import StatusReply
-    from ospbridge.osp.server.agent import AgentControl
+    from ospbridge.osp.server import AgentControl
 
 pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("impatient")]
 

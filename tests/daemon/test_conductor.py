@@ -27,8 +27,8 @@ from ospbridge.errors import (
     ValueRejected,
 )
 from ospbridge.interface import DrawnSeed
-from ospbridge.osp.client.notices import Anomaly, Notice, WorldReset
-from ospbridge.session.attempts import BEGINNINGS
+from ospbridge.osp.notices import Anomaly, Notice, WorldReset
+from ospbridge.session.rebuild import BEGINNINGS
 from ospbridge.task.plain import PlainTask
 from tests.daemon.stage import (
     ONE,

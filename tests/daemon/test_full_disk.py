@@ -19,7 +19,7 @@ from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.task.making import task_maker
 from ospbridge.task.reading import read
-from ospbridge.transport.stream_addresses import StreamAddress
+from ospbridge.transport.tls import StreamAddress
 from tests.daemon.running import PROGRAM, WITHIN, LocalDaemon, free_port, until
 
 if TYPE_CHECKING:

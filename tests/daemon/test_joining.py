@@ -16,7 +16,7 @@ from ospbridge.errors import AgentTaken, SessionLost, SimulatorNotFound
 from ospbridge.interface import Endpoint
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.session.blocking import BlockingSession
-from ospbridge.session.budget import CAPACITY, Budget
+from ospbridge.session.rebuild import CAPACITY, Budget
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.daemon.running import LocalDaemon, all_free, free_port, run_here, seat_of, until, values

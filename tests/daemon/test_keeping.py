@@ -22,7 +22,7 @@ from ospbridge.errors import (
     SimulatorNotFound,
     StepUncertain,
 )
-from ospbridge.session.budget import CAPACITY
+from ospbridge.session.rebuild import CAPACITY
 from ospbridge.session.trio_session import TrioSession
 from tests.daemon.stage import ONE
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 WITHIN = 20.0
-at_once = TrioSession.equip
+at_once = TrioSession.subscribe
 
 
 class Equipping:
@@ -61,7 +61,7 @@ def equipping(monkeypatch: pytest.MonkeyPatch) -> Equipping:
     async def equip_in_time(session: TrioSession, tasks: Collection[Task]) -> None:
         await made(session, tasks)
 
-    monkeypatch.setattr(TrioSession, "equip", equip_in_time)
+    monkeypatch.setattr(TrioSession, "subscribe", equip_in_time)
     return made
 
 

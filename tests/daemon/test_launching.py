@@ -29,7 +29,7 @@ from ospbridge.hub.status import LaunchStatus
 from ospbridge.interface import Endpoint
 from ospbridge.launch import cores, logs, simulator
 from ospbridge.launch.command import launch_spec
-from ospbridge.session.budget import CAPACITY
+from ospbridge.session.rebuild import CAPACITY
 from tests.daemon.running import WITHIN, Daemon, LocalDaemon, free_port, run_here, seat_of, until, values
 
 if TYPE_CHECKING:

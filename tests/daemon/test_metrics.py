@@ -16,20 +16,25 @@ import numpy as np
 import pytest
 
 from ospbridge.cli.dashboard import dashboard
-from ospbridge.daemon import metrics_server
+from ospbridge.daemon import metrics, metrics_server
 from ospbridge.daemon.metrics import METRICS, Look
+from ospbridge.daemon.overlook import Overlook
 from ospbridge.daemon.relay.settings import Upstream
 from ospbridge.daemon.settings import Feeding
-from ospbridge.hub.status import STEP_BOUNDS, LaunchStatus, StatusReply
+from ospbridge.hub.status import STEP_BOUNDS, AgentStatus, LaunchStatus, StatusReply
 from ospbridge.interface import Endpoint
 from ospbridge.observe.recent import Recent
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from ospbridge.transport.stream_addresses import StreamAddress
+from ospbridge.transport.tls import StreamAddress
 from tests.daemon.running import LocalDaemon, free_port, seat_of, until
 
 pytest.importorskip("h11", reason="h11 is not installed: pip install 'ospbridge[metrics]'")
+prometheus_client = pytest.importorskip(
+    "prometheus_client",
+    reason="prometheus_client is not installed: pip install 'ospbridge[metrics]'",
+)
 parser = pytest.importorskip(
     "prometheus_client.parser",
     reason="prometheus_client is not installed: pip install 'ospbridge[metrics]'",
@@ -201,6 +206,17 @@ def test_a_launched_simulator_is_told_of(pid: int | None, runs: int) -> None:
     read = {metric.shown: list(metric.read(look)) for metric in METRICS if "launched" in metric.help}
     assert read["ospbridge_simulator_running"] == [(("sim:1",), runs)]
     assert read["ospbridge_simulator_restarts_total"] == [(("sim:1",), 3)]
+
+
+def test_labels_are_short_and_visible_and_no_two_agents_have_the_same() -> None:
+    names = ["A" * 20_000 + end + "A" * 20_000 for end in ("left", "right")] + ["e\x1b[2J\u202e"]
+    agents = [AgentStatus(name, "free", returns=[1.0], lengths=[5]) for name in names]
+    told = StatusReply(*(True, "sim:1", "joined", "nerd", agents, 1, 2, 3, 4.0, "0", 5))
+    overlook = cast(Overlook, SimpleNamespace(conductors=[], relays=[], statuses=lambda: [told]))
+    text = prometheus_client.generate_latest(metrics.registry(overlook)).decode()
+    assert all(len(line) < 1000 and line.isprintable() for line in text.splitlines())
+    labels = {sample.labels["agent"] for sample in families(text)["ospbridge_episode_steps"].samples}
+    assert len(labels) == 3
 
 
 def test_every_metric_is_documented_as_it_is() -> None:

@@ -11,7 +11,7 @@ import trio
 from structlog.testing import capture_logs
 
 from ospbridge.daemon.conductor import Conductor
-from ospbridge.daemon.notifying import Notifier
+from ospbridge.daemon.notifying import LONGEST, Notifier
 from ospbridge.daemon.overlook import Overlook
 from ospbridge.daemon.settings import Settings
 from ospbridge.daemon.supervision import reloading, supervise
@@ -51,6 +51,16 @@ def manager(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Manager]
 
 def conductor(tmp_path: Path) -> Conductor:
     return Conductor(Settings(hub=tmp_path / "hub.sock", simulator=Endpoint("127.0.0.1", 45454)))
+
+
+def test_a_status_is_short_and_one_line_whatever_is_in_it(manager: Manager) -> None:
+    with Notifier(dict(manager.variables)) as notifier:
+        notifier.tell(STATUS="missing: " + "A\x1b\n" * 40_000)
+    ((name, status),) = manager.told()
+    assert name == "STATUS"
+    assert len(status) <= LONGEST
+    assert status.isprintable()
+    assert " characters ..." in status
 
 
 def test_a_manager_that_is_gone_or_slow_is_no_trouble(manager: Manager) -> None:

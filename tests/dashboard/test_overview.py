@@ -77,6 +77,15 @@ def test_agents_of_equal_name_are_told_apart() -> None:
     assert [(part.simulator, part.name) for part in agents] == names
 
 
+def test_names_are_short_and_visible_and_agents_are_told_apart_all_the_same() -> None:
+    names = ["A" * 20_000 + end + "A" * 20_000 for end in ("left", "right")] + ["e\x1b[2J\u202e"]
+    told = Told().look(status(agents=[AgentStatus(name, "free", name) for name in names]))
+    agents = [part for (kind, _), part in told.items() if kind == "agent"]
+    assert len({part.name for part in agents}) == 3
+    assert all(part.name.isprintable() and part.driver.isprintable() for part in agents)
+    assert len(msgspec.json.encode([(*key, part) for key, part in told.items()])) < 10_000
+
+
 def test_the_rate_is_that_of_the_latest_seconds() -> None:
     told = Told()
     told.look(status(steps=1000))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from urllib.parse import quote
 
 import pytest
 import trio
@@ -11,6 +12,7 @@ from structlog.testing import capture_logs
 from ospbridge.hub.status import AgentStatus, StatusReply
 from ospbridge.observe.recent import Warned
 from ospbridge.observe.sparing import Sparing
+from ospbridge.text import identifier
 from tests.dashboard.synthetic import SyntheticSource, description, opened, status, upstream
 from tests.dashboard.visitors import WITHIN, ask, listening_to
 
@@ -68,6 +70,13 @@ async def test_an_agent_that_is_not_there_is_told_and_found_when_it_comes(
     async with opened(source) as dashboard, listening_to(dashboard.port, "?agent=robot") as events:
         assert "no agent 'robot'" in await events.next("lost")
         source.told = [status()]
+        assert await events.next("curves")
+
+
+async def test_an_agent_with_a_very_long_name_is_watched_too(source: SyntheticSource) -> None:
+    source.told = [status(agents=[AgentStatus("A" * 40_000, "free")])]
+    shown = quote(identifier("A" * 40_000))
+    async with opened(source) as dashboard, listening_to(dashboard.port, f"?agent={shown}") as events:
         assert await events.next("curves")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import socket
+from random import random
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
@@ -27,8 +28,8 @@ from ospbridge.errors import (
 )
 from ospbridge.osp.codes import Code
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
-from ospbridge.osp.server.commands import COMMANDS
-from ospbridge.osp.server.repository import double_variable
+from ospbridge.osp.repository import double_variable
+from ospbridge.osp.server_commands import COMMANDS
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.lease import stale_leases
 from ospbridge.simulator.arena import ArenaWorld
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
     from ospbridge.diagnosis.conformance import Report
     from ospbridge.diagnosis.findings import Deviation
-    from ospbridge.osp.server.handler import Handler
+    from ospbridge.osp.server_handler import Handler
     from ospbridge.osp.world import World
 
 pytestmark = pytest.mark.loopback
@@ -121,8 +122,8 @@ def test_each_profile_shows_exactly_its_deviations_and_nothing_stays_behind(
         assert simulator.machine.handlers == 0
         assert simulator.machine.controlled == 0
         assert simulator.machine.clock.seed == 0
-        assert not simulator.machine.step_votes
-        assert not simulator.machine.reset_votes
+        assert not simulator.machine.step_requests
+        assert not simulator.machine.reset_requests
     assert not list(runtime_directory.rglob("*.lease"))
 
 
@@ -191,6 +192,38 @@ def test_outputs_that_leave_their_range_are_named() -> None:
     with serve(SyntheticWorld(1, 2, 1), NERD) as simulator:
         (found,) = tried(simulator, "D18")
     assert found.verdict is Verdict.NOT_SEEN
+
+
+@pytest.mark.parametrize(
+    "begins, told",
+    [
+        (lambda _: 0.5, "nothing here depends on a seed: every episode begins alike"),
+        (lambda _: random(), "this world begins as it likes"),
+    ],
+    ids=["alike", "by_chance"],
+)
+def test_a_world_that_takes_no_seed_is_not_blamed_on_the_server(
+    begins: Callable[[int], float], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reset(world: SyntheticWorld, seed: int) -> None:
+        world.began = begins(seed)  # type: ignore[attr-defined]  # of this test
+
+    def step(world: SyntheticWorld) -> None:
+        world.agents[0].outputs[:] = world.began  # type: ignore[attr-defined]  # of this test
+
+    monkeypatch.setattr(SyntheticWorld, "reset", reset)
+    monkeypatch.setattr(SyntheticWorld, "step", step)
+    with serve(SyntheticWorld(1, 2), NERD) as simulator:
+        (found,) = tried(simulator, "D10")
+    assert found.verdict is Verdict.NOT_TRIED
+    assert found.detail.startswith(told)
+
+
+def test_a_text_whose_high_bytes_became_zeros_is_seen_with_what_follows_them() -> None:
+    with serve(SyntheticWorld(1, 1), NERD) as simulator:
+        (found,) = tried(simulator, "D23")
+    assert found.verdict is Verdict.SEEN
+    assert found.detail.endswith("reads as the bytes 61 00 00 62 00 78")
 
 
 def test_a_cut_completion_is_seen_by_an_agent_that_is_large_enough(profile: Profile) -> None:

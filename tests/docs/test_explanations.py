@@ -15,27 +15,36 @@ from ospbridge.daemon.attachment import State
 from ospbridge.daemon.awaited_reset import GRACE
 from ospbridge.daemon.relay.link import LEARN_WITHIN, LINGER, LINGER_LESS
 from ospbridge.interface import DEFAULT_PORT
-from ospbridge.osp.client.clock import Moved
-from ospbridge.osp.client.resetting import LONGEST, USUAL, USUAL_UNSEEN
-from ospbridge.osp.codes import COMMAND_CLASS
-from ospbridge.osp.profile import DOCUMENT, NERD, PROFILES, Profile
-from ospbridge.osp.step.lateness import LATEST
-from ospbridge.osp.step.lost_completions import UNSEEN
-from ospbridge.osp.step.recovery import RESET_TABLE, STEP_TABLE, Acknowledged, Action, Row
+from ospbridge.osp import client, clock_reading, notices, reset, restore, step
+from ospbridge.osp.client import SILENCE
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.timing import LONGEST_WAIT, RESTART_SETTLES
 from ospbridge.osp.timing import Limits as OspLimits
 from ospbridge.rllink.connecting import LONGEST_PAUSE, LONGEST_REFUSED, REFUSED_AGAIN
 from ospbridge.rllink.framing import LARGEST_BODY
 from ospbridge.rllink.timing import POLL, RECYCLING, Limits
+from ospbridge.session import rebuild
 from tests.docs.pages import page, words_of
 
+IN_WORDS = {0.5: "half a second", 2: "two", 3: "three", 10: "ten"}
 FIGURES = {
     "exactly-once": [
-        f"for {LATEST:g} s after the latest anomaly",
-        *(f"a silence shorter than {1000 * profile.patience:g} ms" for profile in PROFILES.values()),
-        f"for {USUAL:g} s",
-        f"still be the same {UNSEEN:g} s after the clock moved",
-        f"{USUAL_UNSEEN:g} s where",
-        "at most half of the reset limit" if LONGEST == 0.5 else f"at most {LONGEST} of the reset limit",
+        f"A silence is {1000 * SILENCE:g} ms without a datagram, doubling up to {LONGEST_WAIT:g} s",
+        f"or {IN_WORDS[step.UNANSWERED]} questions had no answer",
+        f"what that frees has {1000 * step.FREED:g} ms to come",
+        f"after {step.SILENT_BETWEEN_REQUESTS:g} s without an answer, too",
+        f"two readings {1000 * clock_reading.SECOND_LOOK:g} ms apart",
+        f"followed by {1000 * step.STALLED:g} ms without questions",
+        f"older than {1000 * SILENCE:g} ms and than twice the longest of the latest {notices.RECENT} steps",
+        f"than {step.FIRST_STEP:g} s in the first step of all",
+        f"sent again {IN_WORDS[step.SENT_AGAIN_AT_MOST]} times at most",
+        f"count after {restore.UNCHANGED:g} s at the earliest",
+        f"after {IN_WORDS[client.ACKNOWLEDGES_LAST]} such steps in a row",
+        f"a clock at zero is set to {reset.ABOVE_ZERO:g} before",
+        f"the latest {IN_WORDS[client.Learned().reset_times.maxlen or 0]} resets took ({reset.FIRST_RESET:g} s before",
+        f"waits {IN_WORDS[RESTART_SETTLES]}, and joins again",
+        f"{IN_WORDS[rebuild.CAPACITY].title()} such rebuilds",
+        f"one `reset` tries {IN_WORDS[rebuild.BEGINNINGS]} times at most",
     ],
     "barrier-reset-seeds": [
         f"| `step_timeout` | {OspLimits().step:g} s |",
@@ -45,7 +54,7 @@ FIGURES = {
     "osp": [
         f"in {DEVIATIONS} points",
         f"the well-known port, {DEFAULT_PORT},",
-        f"a silence shorter than {1000 * NERD.patience:g} ms",
+        f"a silence shorter than {1000 * SILENCE:g} ms",
         f"An answer takes {1000 * NERD.init_takes:g} ms",
         f"cuts what it sends at {NERD.datagram_limit} bytes",
     ],
@@ -74,55 +83,6 @@ def test_the_states_of_an_attachment_are_those_that_there_are() -> None:
     assert re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE) == [state.value for state in State]
 
 
-# --- what a silence means ---------------------------------------------------------------------------------------------
-
-MOVED = {
-    Moved.NO: "unchanged",
-    Moved.ONCE: "moved by one step",
-    Moved.OTHERWISE: "moved otherwise",
-    Moved.UNKNOWN: "no clock",
-    None: "any",
-}
-
-
-def rendered(table: tuple[Row, ...]) -> str:
-    """The table as Markdown."""
-    lines = [
-        "| votes acknowledged | clock | other clients | condition | action | because |",
-        "|---|---|---|---|---|---|",
-    ]
-    for row in table:
-        acknowledged = "any"
-        if row.acknowledged is not None:
-            acknowledged = " or ".join(kind.value for kind in Acknowledged if kind in row.acknowledged)
-        others = {None: "any", True: "control no agent", False: "control agents"}[row.sole]
-        conditions = [
-            text
-            for value, yes, no in (
-                (row.resent, "vote already repeated", "vote not repeated yet"),
-                (row.punctual, "never a late datagram", "datagrams come late"),
-                (row.hasty, "completion not overdue", ""),
-                (row.disowned, "clock contradicted all completions", ""),
-                (row.doubled, "a vote acknowledged twice", ""),
-                (row.trusted, "no fault on this network so far", ""),
-            )
-            if (text := {None: "", True: yes, False: no}[value])
-        ]
-        cells = [acknowledged, MOVED[row.moved], others, ", ".join(conditions), row.action.name, row.reason]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def test_the_decision_tables_are_those_of_the_code() -> None:
-    text = page("explanation/exactly-once")
-    for table in (STEP_TABLE, RESET_TABLE):
-        assert rendered(table) in text
-    explained = [f"| {action.name} | {action.value} |" for action in Action]
-    assert "\n".join(["| action | what ospbridge does |", "|---|---|", *explained]) in text
-    told = re.findall(r"^\| (\w+) \| [A-Z]|^\| (query|idempotent|barrier) \|", text, re.MULTILINE)
-    assert {one or other for one, other in told} == {kind.name.lower() for kind in COMMAND_CLASS.values()}
-
-
 # --- profiles --------------------------------------------------------------------------------------------------------
 
 
@@ -136,9 +96,7 @@ def words(value: Any) -> str:
         return "none" if value is None else "0 s" if isinstance(value, float) else "the same"
     if isinstance(value, float):
         return f"{value:g} s"
-    if isinstance(value, int):
-        return str(value)
-    return ", ".join(f"`{mine}` is `{theirs}`" for mine, theirs in value.items())
+    return str(value)
 
 
 def test_the_table_of_profiles_has_every_property_of_both() -> None:

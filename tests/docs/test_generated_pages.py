@@ -19,14 +19,14 @@ from ospbridge.__main__ import HELP
 from ospbridge.cli import main
 from ospbridge.errors import OspBridgeError
 
-CLI = (generate.REFERENCE / "cli.md").read_text("utf-8")
-EXITS = (generate.REFERENCE / "exit-codes.md").read_text("utf-8")
-EVENTS = (generate.REFERENCE / "log-events.md").read_text("utf-8")
+CLI = (generate.DOCS / "reference/cli.md").read_text("utf-8")
+EXITS = (generate.DOCS / "reference/exit-codes.md").read_text("utf-8")
+EVENTS = (generate.DOCS / "reference/log-events.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("name", generate.PAGES)
 def test_a_page_is_as_it_would_be_written_now(name: str) -> None:
-    there = (generate.REFERENCE / name).read_text("utf-8")
+    there = (generate.DOCS / name).read_text("utf-8")
     assert there == generate.PAGES[name](there), "run `python -m docs.generate`, and commit what it wrote"
 
 
@@ -179,7 +179,7 @@ def test_all_of_the_library_is_documented_and_each_error_it_names_is_one() -> No
 def test_the_documentation_imports_nothing_that_the_library_does_not_list() -> None:
     listed = {each.path for section in SECTIONS for each in section.listed}
     found = set()
-    for path in [*generate.REFERENCE.parent.rglob("*.md"), generate.REFERENCE.parents[1] / "README.md"]:
+    for path in [*generate.DOCS.rglob("*.md"), generate.DOCS.parent / "README.md"]:
         text = path.read_text("utf-8")
         for module, names in re.findall(r"^from (ospbridge[\w.]+) import ([\w, ]+)$", text, re.MULTILINE):
             found |= {f"{module}.{name.strip()}" for name in names.split(",")}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 import pytest
 
-from ospbridge.osp.client.clock import ITERATIONS
+from ospbridge.osp.codes import ITERATIONS
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator

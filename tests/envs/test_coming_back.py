@@ -18,7 +18,7 @@ from ospbridge.errors import (
     StepUncertain,
 )
 from ospbridge.session.blocking import BlockingSession
-from ospbridge.session.budget import CAPACITY, Budget
+from ospbridge.session.rebuild import CAPACITY, Budget
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.envs.kinds import parallel, single, step, vector

@@ -34,7 +34,7 @@ from ospbridge.errors import (
 from ospbridge.interface import LARGEST_SEED
 from ospbridge.osp.profile import NERD, Profile
 from ospbridge.session.blocking import BlockingSession
-from ospbridge.session.budget import CAPACITY
+from ospbridge.session.rebuild import CAPACITY
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from ospbridge.simulator.udp import UdpSimulator
@@ -204,9 +204,9 @@ def test_ctrl_c_in_a_step_may_come_more_often_than_a_session_may_be_rebuilt(
         env.reset(seed=1)
         env.step(np.zeros(2, np.float32))
         unwrapped: Any = env.unwrapped
-        link = unwrapped._seat.shared.session.link
+        channel = unwrapped._seat.shared.session.channel
         with monkeypatch.context() as patch:
-            patch.setattr(link, "_socket", Interrupted(link._socket))
+            patch.setattr(channel, "sock", Interrupted(channel.sock))
             with pytest.raises(KeyboardInterrupt):
                 env.step(np.zeros(2, np.float32))
     env.reset(seed=1)
@@ -221,20 +221,20 @@ def test_ctrl_c_behind_the_completion_of_a_reset_leaves_nothing_that_the_next_on
     env.reset(seed=1)
     env.step(np.zeros(2, np.float32))
     unwrapped: Any = env.unwrapped
-    link = unwrapped._seat.shared.session.link
-    machine = link.machine
+    channel = unwrapped._seat.shared.session.channel
+    machine = channel.machine
 
     class InterruptedThere(Interrupted):
         def recv(self, *how: int) -> Any:
-            if machine.clock.base is None:
+            if not (machine.episode.stepped or machine.episode.reset_outstanding):
                 raise KeyboardInterrupt
             return self._real.recv(*how)
 
     with monkeypatch.context() as patch:
-        patch.setattr(link, "_socket", InterruptedThere(link._socket))
+        patch.setattr(channel, "sock", InterruptedThere(channel.sock))
         with pytest.raises(KeyboardInterrupt):
             env.reset(seed=2)
-    assert not machine.resets_outstanding
+    assert not machine.episode.reset_outstanding
     env.reset(seed=3)
     assert not env.step(np.zeros(2, np.float32))[3]
     env.close()

@@ -166,7 +166,7 @@ def test_no_step_goes_on_silently_behind_one_that_was_interrupted(
             player.step()
             if disturbed:
                 for session in player.sessions():
-                    session.machine.anomaly("of this test")
+                    session.machine.notices.anomaly("of this test")
             with AtLine(line) as place:
                 player.step()
             return place.lines
@@ -210,7 +210,7 @@ def test_where_it_comes_before_events_and_values_are_asked_for_the_next_reset_as
         env.reset(seed=1)
         lose_all()
         with monkeypatch.context() as patch:
-            patch.setattr(BlockingSession, "equip", interrupted)
+            patch.setattr(BlockingSession, "subscribe", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 env.reset(seed=2)
         env.reset(seed=3)
@@ -225,7 +225,7 @@ def test_in_a_step_that_begins_the_next_episode_the_next_step_tells_of_it_and_go
         env = vector(str(simulator.address), autoreset_mode="SameStep")
         env.reset(seed=1)
         session = env._fleet.groups[0].shared.session
-        session.abandon_step()
+        session.cancel_step()
         with monkeypatch.context() as patch:
             patch.setattr(sharing, "connect", interrupted)
             with pytest.raises(KeyboardInterrupt):

@@ -11,7 +11,7 @@ import pytest
 
 import ospbridge
 from ospbridge.errors import AgentNotFound, ConfigurationError, HubNotFound, OspBridgeError, UsageError
-from ospbridge.session import awaiting
+from ospbridge.session import rebuild
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.envs.kinds import step
@@ -112,6 +112,9 @@ def test_limits_and_profiles_that_cannot_be_are_refused_whichever_the_way(
             made(step_timeout="soon", **way)
         with pytest.raises(UsageError, match=r"reset limit must be a positive number"):
             made(reset_timeout=10**400, **way)
+        for memory in (0, -1, 1.5, True, "16", float("nan")):
+            with pytest.raises(UsageError, match="memory_limit must be a whole number of MiB, 1 or more"):
+                made(memory_limit=memory, **way)
         for wait in (-1.0, "long", float("nan"), 10**400):
             with pytest.raises(UsageError, match="wait must be a number of seconds, 0 or more"):
                 made(wait=wait, **way)
@@ -126,10 +129,12 @@ def test_options_that_do_not_count_at_a_daemon_are_named_in_a_warning(
     made: Callable[..., Any], nobody: str
 ) -> None:
     with (
-        pytest.warns(UserWarning, match=r"step_timeout=3, profile='nerd'.* daemon.* --step-timeout") as told,
+        pytest.warns(
+            UserWarning, match=r"=3, memory_limit=1, profile='nerd'.* daemon.* --step-timeout"
+        ) as told,
         pytest.raises(HubNotFound),
     ):
-        made(bridge=nobody, step_timeout=3.0, reset_timeout=60.0, profile="nerd", connect_timeout=0.1)
+        made(bridge=nobody, step_timeout=3.0, memory_limit=1, profile="nerd", connect_timeout=0.1)
     assert len([each for each in told if "not heeded" in str(each.message)]) == 1
     # What counts there too is no cause for a warning, which would be an error.
     with pytest.raises(HubNotFound):
@@ -151,7 +156,7 @@ def test_a_trace_that_a_daemon_would_have_to_write_is_refused_with_the_way_out(
 def test_who_is_not_there_is_said_to_be_waited_for_and_in_the_end_for_how_long(
     nobody: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(awaiting, "SAID_AFTER", 0.1)
+    monkeypatch.setattr(rebuild, "SAID_AFTER", 0.1)
     for way in ({"simulator": "127.0.0.1:1"}, {"bridge": nobody}):
         with (
             pytest.warns(UserWarning, match=r"still waiting, for \d s at most: no.* listens at") as told,
@@ -166,7 +171,7 @@ def test_who_is_not_there_is_said_to_be_waited_for_and_in_the_end_for_how_long(
 def test_a_reset_says_that_it_waits_for_a_simulator_that_is_gone(
     made: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(awaiting, "SAID_AFTER", 0.1)
+    monkeypatch.setattr(rebuild, "SAID_AFTER", 0.1)
     with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
         env = made(simulator=str(simulator.address), connect_timeout=0.5)
         env.reset(seed=1)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ospbridge
-from ospbridge.osp.client import seeding
+from ospbridge.osp import reset
 from ospbridge.osp.profile import NERD
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -50,7 +50,7 @@ BOTH = pytest.mark.parametrize("made", [single, vector])
 def test_a_simulator_that_takes_no_seed_is_told_of_with_the_first_reset_alone(
     simulator: UdpSimulator, made: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(seeding, "SEED", "/No/Seed")
+    monkeypatch.setattr(reset, "SEED", "/No/Seed")
     env = made(str(simulator.address))
     with pytest.warns(UserWarning, match="no variable /No/Seed: seeds have no effect"):
         env.reset(seed=1)

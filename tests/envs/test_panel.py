@@ -125,7 +125,7 @@ def test_how_an_episode_ended_is_shown_and_the_next_begins_anew() -> None:
 @pytest.mark.parametrize(
     "error, shown",
     [
-        (BarrierStuck("others do\nnot vote"), r"others do\nnot vote"),
+        (BarrierStuck("others do\nnot vote"), "others do not vote"),
         (LocalProtocolError("not sent"), "playing"),
     ],
     ids=["lost", "not_sent"],

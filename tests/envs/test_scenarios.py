@@ -15,7 +15,7 @@ import ospbridge
 from ospbridge.envs import sharing
 from ospbridge.envs.registration import SCENARIO_IDS
 from ospbridge.errors import TaskError, UsageError
-from ospbridge.osp.client.notices import Notice, WorldReset
+from ospbridge.osp.notices import Notice, WorldReset
 from ospbridge.osp.profile import DOCUMENT, Profile
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.hosting import world_of

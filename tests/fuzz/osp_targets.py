@@ -9,16 +9,18 @@ import numpy as np
 
 from ospbridge.errors import OspBridgeError, RemoteProtocolError, SimulatorNotFound
 from ospbridge.interface import AgentInterface, Endpoint, InterfaceValue
-from ospbridge.osp.client import asking, roster
-from ospbridge.osp.client.connecting import ConnectMachine
-from ospbridge.osp.client.listing import list_values
-from ospbridge.osp.client.machine import ClientMachine, Exchange
+from ospbridge.osp import agents, disconnect, queries
+from ospbridge.osp.client import ClientMachine, Exchange
+from ospbridge.osp.clock_reading import audit
 from ospbridge.osp.codes import Code
+from ospbridge.osp.connect import ConnectMachine
+from ospbridge.osp.fast_path import FastPath, StepRequest
+from ospbridge.osp.lists import list_values
 from ospbridge.osp.messages import Message, Truncated, decode_reply, decode_request
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
-from ospbridge.osp.server.machine import CloseHandler, OpenHandler, Send, ServerMachine
-from ospbridge.osp.step import barrier
-from ospbridge.osp.step.votes import Vote
+from ospbridge.osp.reset import reset
+from ospbridge.osp.server import CloseHandler, OpenHandler, Send, ServerMachine
+from ospbridge.osp.step import step
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.fuzz.scripts import bending, read
@@ -67,7 +69,7 @@ def profile_of(how: int) -> Profile:
     return NERD if how & 1 else DOCUMENT
 
 
-def on_stage(profile: Profile, *, clock: bool) -> tuple[ClientMachine, Vote]:
+def on_stage(profile: Profile, *, clock: bool) -> tuple[ClientMachine, StepRequest]:
     """A machine that controls an agent."""
     machine = ClientMachine(profile, limits=LIMITS)
     agent = AgentInterface(
@@ -79,57 +81,61 @@ def on_stage(profile: Profile, *, clock: bool) -> tuple[ClientMachine, Vote]:
     )
     machine.controlled[1] = agent
     if clock:
-        machine.clock.known = True
         machine.clock.value_id = CLOCK
         machine.clock.start(0.0)
         machine.clock.size = 0.01
-    return machine, Vote(agent, profile)
+    return machine, StepRequest(agent, profile)
 
 
-def _two_steps(machine: ClientMachine, vote: Vote) -> Exchange[Any]:
-    yield from barrier.step(machine, [vote])
-    return (yield from barrier.step(machine, [vote]))
+def _step(machine: ClientMachine, request: StepRequest) -> Exchange[Any]:
+    path = FastPath((request,), machine.outgoing, pipelining=machine.profile.pipelining)
+    return (yield from step(machine, path))
 
 
-def _observed_step(machine: ClientMachine, vote: Vote) -> Exchange[Any]:
+def _two_steps(machine: ClientMachine, request: StepRequest) -> Exchange[Any]:
+    yield from _step(machine, request)
+    return (yield from _step(machine, request))
+
+
+def _observed_step(machine: ClientMachine, request: StepRequest) -> Exchange[Any]:
     if machine.profile.values_are_pushed:
-        yield from asking.observe(machine, {CLOCK: "/Simulation/SimulationTime"})
-    return (yield from barrier.step(machine, [vote]))
+        yield from queries.observe(machine, {CLOCK: "/Simulation/SimulationTime"})
+    return (yield from _step(machine, request))
 
 
-EXCHANGES: tuple[Callable[[ClientMachine, Vote], Exchange[Any]], ...] = (
+EXCHANGES: tuple[Callable[[ClientMachine, StepRequest], Exchange[Any]], ...] = (
     _two_steps,
-    lambda m, _: barrier.reset(m, 7),
-    lambda m, _: roster.overview(m),
-    lambda m, _: roster.agent_info(m, 1),
+    lambda m, _: reset(m, 7),
+    lambda m, _: agents.overview(m),
+    lambda m, _: agents.agent_info(m, 1),
     _observed_step,
     lambda m, _: list_values(m, ".*"),
-    lambda m, _: asking.get_value(m, CLOCK),
-    lambda m, _: asking.set_value(m, CLOCK, "1"),
-    lambda m, _: asking.register_event(m, "/Synthetic/Mark"),
-    lambda m, vote: roster.register(m, vote.agent),
-    lambda m, _: barrier.audit(m),
-    lambda m, _: roster.deregister(m, 1),
-    lambda m, _: asking.reset_communication(m),
-    lambda m, _: asking.end(m),
+    lambda m, _: queries.get_value(m, CLOCK),
+    lambda m, _: queries.set_value(m, CLOCK, "1"),
+    lambda m, _: queries.register_event(m, "/Synthetic/Mark"),
+    lambda m, request: agents.register(m, request.agent),
+    lambda m, _: audit(m),
+    lambda m, _: agents.deregister(m, 1),
+    lambda m, _: disconnect.reset_communication(m),
+    lambda m, _: disconnect.leave(m, tuple(m.controlled)),
 )
 """What a script's first byte chooses from; when one has ended, the next begins."""
 TIMERS_AT_MOST = 2000
 
 
-def begin_next(machine: ClientMachine, vote: Vote, number: int, now: float) -> None:
+def begin_next(machine: ClientMachine, request: StepRequest, number: int, now: float) -> None:
     if machine.finished and machine.lost is None:
-        machine.begin(EXCHANGES[number % len(EXCHANGES)](machine, vote), now)
+        machine.begin(EXCHANGES[number % len(EXCHANGES)](machine, request), now)
 
 
 def client(data: bytes) -> None:
     """Whatever comes, the client's exchanges end, with a result or a documented error, and what it sends is OSP."""
     how, pieces = read(data)
-    machine, vote = on_stage(profile_of(how), clock=bool(how & 2))
+    machine, request = on_stage(profile_of(how), clock=bool(how & 2))
     if how & 4:
-        machine.anomaly("a network that disturbs")
+        machine.episode.barrier_unknown = True
     number, now = how >> 3, 0.0
-    begin_next(machine, vote, number, now)
+    begin_next(machine, request, number, now)
     for piece in pieces:
         now += TIMES[piece.how & 7]
         if piece.how & 0x80:
@@ -141,7 +147,7 @@ def client(data: bytes) -> None:
         if machine.finished:
             _result(machine)
             number += 1
-            begin_next(machine, vote, number, now)
+            begin_next(machine, request, number, now)
         _sent_is_osp(machine)
     for _ in range(TIMERS_AT_MOST):
         if machine.finished:

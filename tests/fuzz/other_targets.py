@@ -15,9 +15,7 @@ from unittest import mock
 import msgspec
 
 from ospbridge.errors import ConfigurationError, OspBridgeError, RemoteProtocolError, ScenarioInvalid
-from ospbridge.hub.decoding import decode_reply, decode_request
-from ospbridge.hub.framing import HEAD, Incoming
-from ospbridge.hub.refusals import raised_again
+from ospbridge.hub.framing import HEAD, Incoming, decode_reply, decode_request
 from ospbridge.hub.replies import LONGEST_HOLD, Attached, Held, Observing, Refusal
 from ospbridge.hub.requests import LONGEST_WAIT, MomentsSince
 from ospbridge.record.episode import read_episode
@@ -58,7 +56,7 @@ def hub_reply(data: bytes) -> None:
     if isinstance(message, Held):
         assert 0 <= message.seconds <= LONGEST_HOLD
     elif isinstance(message, Refusal):
-        assert isinstance(raised_again(message), OspBridgeError)
+        assert isinstance(message.error(), OspBridgeError)
     elif isinstance(message, Attached | Observing):
         for agent in message.agents if isinstance(message, Attached) else [message.agent]:
             agent.interface()

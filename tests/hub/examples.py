@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from ospbridge.hub.decoding import VERSION
 from ospbridge.hub.descriptions import AgentDescription
 from ospbridge.hub.framing import encode
 from ospbridge.hub.replies import (
@@ -16,7 +15,6 @@ from ospbridge.hub.replies import (
     Held,
     HubReply,
     Kind,
-    LaneOpened,
     Moment,
     Moments,
     Numbers,
@@ -25,6 +23,7 @@ from ospbridge.hub.replies import (
     Welcome,
 )
 from ospbridge.hub.requests import (
+    VERSION,
     Again,
     AnnotatedStep,
     Attach,
@@ -34,7 +33,6 @@ from ospbridge.hub.requests import (
     MomentsSince,
     Note,
     Observe,
-    OpenLane,
     Reset,
     Status,
     Step,
@@ -65,20 +63,19 @@ BUSY = msgspec.structs.replace(
 )
 
 REQUESTS: list[HubRequest] = [
-    *(Hello(VERSION, "python", 99), Attach(["cart"], True), Reset(["cart"], 7, 1)),
+    *(Hello(VERSION, "python", 99), Attach(["cart"], True), Reset(7, 1)),
     *(
         Step([("cart", bytes(4))]),
         Again(bytes(4)),
         AnnotatedStep([("cart", bytes(4), Note(bytes(8), -0.7, 3))]),
     ),
-    *(Detach(["cart"]), Observe("cart"), MomentsSince("cart", 3, 0.5), Status(), OpenLane()),
+    *(Detach(), Observe("cart"), MomentsSince("cart", 3, 0.5), Status()),
 ]
 REPLIES: list[HubReply] = [
-    *(Welcome(VERSION, "ospbridge 0.1.0", 99), Attached([CONTINUOUS], "nerd", True, 30.0, 60.0)),
-    *(Attached([DISCRETE, CONTINUOUS], "document", False, 30.0, 60.0), Feedbacks([FEEDBACK])),
+    *(Welcome(VERSION), Attached([CONTINUOUS], 30.0, 60.0)),
+    *(Attached([DISCRETE, CONTINUOUS], 30.0, 60.0), Feedbacks([FEEDBACK])),
     *(Numbers(7, bytearray(8), bytes(4), bytes(16)), Detached(), Held(30.0, "weights are learned")),
     *(Observing(DISCRETE, 4), Moments([MOMENT], 2), Refusal("AgentTaken", "taken", "wait"), STATUS, BUSY),
-    LaneOpened(),
 ]
 
 

@@ -21,11 +21,10 @@ from ospbridge.errors import (
     RemoteProtocolError,
 )
 from ospbridge.hub import framing
-from ospbridge.hub.decoding import decode_reply, decode_request
 from ospbridge.hub.descriptions import AgentDescription
-from ospbridge.hub.framing import Incoming, encode
-from ospbridge.hub.refusals import KINDS, raised_again, refusal
+from ospbridge.hub.framing import Incoming, decode_reply, decode_request, encode
 from ospbridge.hub.replies import (
+    _KINDS,
     Attached,
     HubReply,
     Kind,
@@ -65,7 +64,7 @@ def test_a_hello_of_earlier_releases_says_no_process_and_theirs_takes_what_it_do
         b"\x92\xa6detach\xdd\xff\xff\xff\xff",
         b"\x92\xa4step\x91\x92\xa1a\xc6\xff\xff\xff\xff",
         b"\x93\xa6detach\x90" + b"\x91" * 100_000,
-        b"\x92\xa6detach\x91\xa2\xff\xfe",
+        b"\x92\xa7observe\xa2\xff\xfe",
         b"",
         b"\x92\xa4step\xdd\x00\x01\x00\x01" + b"\x92\xa0\xc4\x00" * 0x10001,
         b"\x92\xa5noted\xdd\x00\x01\x00\x01" + b"\x93\xa0\xc4\x00\x92\xc4\x00\xca\x00\x00\x00\x00" * 0x10001,
@@ -94,7 +93,7 @@ def test_hostile_requests_raise_with_a_hint(data: bytes) -> None:
 def test_limits_that_nobody_can_wait_for_are_no_reply(limit: float) -> None:
     for limits in ((limit, 1.0), (1.0, limit)):
         with pytest.raises(RemoteProtocolError):
-            decode_reply(msgspec.msgpack.encode(Attached([], "document", True, *limits)))
+            decode_reply(msgspec.msgpack.encode(Attached([], *limits)))
 
 
 @pytest.mark.parametrize("at", range(3))
@@ -153,16 +152,16 @@ def test_every_error_that_a_message_can_make_crosses_the_hub_as_itself() -> None
         FileInvalid,
         RemoteProtocolError,
     }
-    assert set(KINDS.values()) == concrete
+    assert set(_KINDS.values()) == concrete
     for kind in concrete:
-        again = raised_again(refusal(kind("what happened", hint="what to do")))
+        again = Refusal.of(kind("what happened", hint="what to do")).error()
         assert type(again) is kind
         assert (again.message, again.hint) == ("what happened", "what to do")
 
 
 @pytest.mark.parametrize("kind", ["RemoteProtocolError", "SomethingNew", "OspBridgeError", ""])
 def test_an_error_of_unknown_kind_is_a_hub_error(kind: str) -> None:
-    error = raised_again(Refusal(kind, "what happened"))
+    error = Refusal(kind, "what happened").error()
     assert type(error) is HubError
     assert error.message == "what happened"
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ospbridge.hub.decoding import decode_reply, decode_request
-from ospbridge.hub.framing import HEAD
+from ospbridge.hub.framing import HEAD, decode_reply, decode_request
 from ospbridge.hub.recurring import AgainFrame, NumbersFrame
 from ospbridge.hub.replies import Numbers
 from ospbridge.hub.requests import Again

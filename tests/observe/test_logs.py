@@ -164,3 +164,70 @@ def test_what_a_simulator_is_called_cannot_steer_the_terminal() -> None:
     assert "\x1b" not in told
     assert "agent=e\\x1b[2J" in told
     assert "an é and" in told
+
+
+LONG = {
+    "a name": "e\x1b[2J" + "A" * 40_000,
+    "quotes": '"\\' * 20_000,
+    "directions": "\u202e" * 40_000,
+    "names": [f"agent{number}" for number in range(3000)],
+    "long names": ["字" * 40_000] * 3000,
+    "a mapping": {"A" * 40_000: "\u202e" * 40_000},
+    "a number": 10**4000,
+    "others": [Peer()] * 3000,
+    "K" * 40_000: 1,
+}
+
+
+@pytest.mark.parametrize("json_lines", [True, False], ids=["JSON", "for eyes"])
+@pytest.mark.parametrize("fields", [*({key: value} for key, value in LONG.items()), LONG], ids=[*LONG, "all"])
+def test_no_line_is_longer_than_4_kb_and_nothing_in_it_is_invisible(
+    fields: dict[str, Any], json_lines: bool
+) -> None:
+    stream = io.StringIO()
+    logs.configure(stream=stream, json=json_lines)
+    logs.get("x").warning("joined", agents=2, **fields)
+    (line,) = stream.getvalue().splitlines()
+    assert len(line.encode()) <= 4000
+    assert line.isprintable()
+    assert "joined" in line
+    if json_lines:
+        event = json.loads(line)
+        assert event["agents"] == 2
+        for value in event.values():
+            told = ", ".join(value) if isinstance(value, list) else str(value)
+            assert len(told.encode()) <= 1000
+
+
+def test_names_that_find_no_room_in_a_line_are_counted() -> None:
+    stream = io.StringIO()
+    logs.configure(stream=stream)
+    logs.get("x").info("joined", agents=[f"agent{number}" for number in range(3000)])
+    logs.get("x").info("joined", **{f"field{number}": "A" * 500 for number in range(100)})
+    first, second = logged(stream)
+    *told, more = first["agents"]
+    assert more == f"... {3000 - len(told):,} more"
+    assert len([key for key in second if key.startswith("field")]) + second["left_out"] == 100
+
+
+@pytest.mark.parametrize("json_lines", [True, False], ids=["JSON", "for eyes"])
+def test_of_a_long_traceback_the_end_is_kept(json_lines: bool) -> None:
+    def deep(more: int) -> None:
+        try:
+            if more:
+                deep(more - 1)
+        finally:
+            raise ValueError("A" * 40_000 + "\x1bthe end")
+
+    stream = io.StringIO()
+    logs.configure(stream=stream, json=json_lines)
+    try:
+        deep(50)
+    except ValueError:
+        logs.get("x").exception("step failed", agents=["A" * 40_000] * 100)
+    assert all(len(line.encode()) <= 4000 for line in stream.getvalue().splitlines())
+    if json_lines:
+        (event,) = logged(stream)
+        assert event["exception"].startswith("Traceback")
+        assert event["exception"].endswith(r"\x1bthe end")
+        assert " lines ..." in event["exception"]

@@ -106,7 +106,7 @@ def test_garbage_is_described_by_its_error() -> None:
     assert describe(b"", C2S) == "garbage: expected a request, got an empty datagram at offset 0 of 0 bytes"
     assert describe(b"\x09\xff", C2S) == "garbage: code 9 is no request of OSP 1.1 at offset 0 of 2 bytes"
     assert describe(b"\x50", C2S) == (
-        "malformed NEXT_SIMULATION_STEP: expected agent id of 4 bytes, 0 left at offset 1 of 1 byte"
+        "malformed NEXT_SIMULATION_STEP: expected agent_id of 4 bytes, 0 left at offset 1 of 1 byte"
     )
 
 

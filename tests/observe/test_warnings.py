@@ -65,7 +65,7 @@ def test_whatever_is_logged_becomes_short_text(recent: Recent) -> None:
         },
     )
     (warned,) = recent.warnings
-    assert len(warned.event) == LONGEST
+    assert len(warned.event) <= LONGEST
     assert len(warned.fields) == MOST_FIELDS
     assert dict(warned.fields)["awkward"] == "a Awkward"
     assert dict(warned.fields)["surrogate"] == "\\ud800"

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import random
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from ospbridge.interface import Endpoint
-from ospbridge.osp.client.clock import SIMULATION_TIME
-from ospbridge.osp.client.connecting import ConnectMachine
-from ospbridge.osp.client.machine import Exchange
+from ospbridge.osp.client import Exchange
+from ospbridge.osp.codes import SIMULATION_TIME
+from ospbridge.osp.connect import ConnectMachine
 from ospbridge.osp.profile import Profile
-from ospbridge.osp.server.machine import CloseHandler, OpenHandler, Send, ServerMachine
+from ospbridge.osp.server import CloseHandler, OpenHandler, Send, ServerMachine
 from ospbridge.osp.timing import Limits
 from ospbridge.osp.world import World
-from ospbridge.session.conversation import Conversation
+from ospbridge.session.core import SessionCore
 
 T = TypeVar("T")
 LATENCY = 50e-6
@@ -67,6 +66,7 @@ class Pair:
         self.fault = fault
         self.count = 0
         self.sent: list[Datagram] = []
+        self._stopped_until = self.now
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._clients: dict[Endpoint, Client] = {}
@@ -83,13 +83,10 @@ class Pair:
             if (clock and name == SIMULATION_TIME) or (values and name.startswith("/Sim/")):
                 del variables[name]
 
-    def client(
-        self, profile: Profile | None = None, *, limits: Limits | None = None, draw: object = 0
-    ) -> Client:
-        """A client that is not connected yet. What it draws by ``draw`` is the same each time."""
+    def client(self, profile: Profile | None = None, *, limits: Limits | None = None) -> Client:
+        """A client that is not connected yet."""
         address = Endpoint("10.0.0.2", next(self._ports))
-        jitter = random.Random(f"{draw}/{address.port}").random
-        client = Client(self, address, profile, limits or Limits(), jitter)
+        client = Client(self, address, profile, limits or Limits())
         self._clients[client.address] = client
         return client
 
@@ -99,6 +96,10 @@ class Pair:
         self.sent.append(datagram)
         for delay in self.fault(datagram):
             self.at(self.now + LATENCY + delay, partial(deliver, data))
+
+    def pause(self, seconds: float) -> None:
+        """The server's process is stopped for so long: what arrives meanwhile waits in its sockets."""
+        self._stopped_until = max(self._stopped_until, self.now + seconds)
 
     def at(self, time: float, action: Callable[[], None]) -> None:
         heapq.heappush(self._queue, (time, next(self._order), action))
@@ -137,6 +138,9 @@ class Pair:
         self.carry(data, to_server=True, deliver=lambda d: self._at_main(d, peer))
 
     def _at_main(self, data: bytes, peer: Endpoint) -> None:
+        if self.now < self._stopped_until:
+            self.at(self._stopped_until, partial(self._at_main, data, peer))
+            return
         self.server.receive_main(data, peer, self.now)
         self.flush_server()
 
@@ -144,6 +148,9 @@ class Pair:
         self.carry(data, to_server=True, deliver=lambda d: self._at_handler(d, port, peer))
 
     def _at_handler(self, data: bytes, port: int, peer: Endpoint) -> None:
+        if self.now < self._stopped_until:
+            self.at(self._stopped_until, partial(self._at_handler, data, port, peer))
+            return
         handler_id = self._by_port.get(port)
         if handler_id is not None and self._handlers.get(handler_id) == peer:
             self.server.receive(handler_id, data, self.now)
@@ -161,6 +168,8 @@ class Pair:
             heapq.heappop(queue)[2]()
             return
         deadline = self.server.next_deadline()
+        if deadline is not None and deadline < self._stopped_until:
+            deadline = self._stopped_until
         soonest = arrival if deadline is None else min(arrival, deadline)
         for client in self._clients.values():
             wanted = client.deadline
@@ -213,16 +222,14 @@ class Client:
         address: Endpoint,
         profile: Profile | None,
         limits: Limits,
-        jitter: Callable[[], float],
     ) -> None:
         self.pair = pair
         self.address = address
         self.limits = limits
-        self._jitter = jitter
         self._profile = profile
         self._connecting: ConnectMachine | None = None
         self._error: BaseException | None = None
-        self._conversation: Conversation | None = None
+        self._conversation: SessionCore | None = None
 
     @property
     def deadline(self) -> float | None:
@@ -231,7 +238,7 @@ class Client:
         return self._conversation.machine.deadline if self._conversation else None
 
     @property
-    def conversation(self) -> Conversation:
+    def conversation(self) -> SessionCore:
         assert self._conversation is not None, "connect first"
         return self._conversation
 
@@ -273,14 +280,16 @@ class Client:
         if machine.adopted is not None:
             self._connecting = None
             assert machine.profile is not None
-            self._conversation = Conversation(
+            self._conversation = SessionCore(
                 MAIN,
                 machine.adopted,
                 machine.profile,
                 limits=self.limits,
-                answered_after=machine.answered_after,
-                jitter=self._jitter,
             )
+
+    def inherit(self, before: Client) -> None:
+        """Take the place of a session that ended."""
+        self.conversation.machine.follow(before.conversation.machine)
 
     def vanish(self) -> None:
         """Its socket is closed: what is still on its way to it meets nobody."""

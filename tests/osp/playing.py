@@ -5,12 +5,13 @@ What each step was given and brought is kept, and held against what the simulato
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pytest
 
-from ospbridge.errors import OutputsIncomplete, StepUncertain
+from ospbridge.errors import BarrierStuck, OutputsIncomplete, SessionLost, StepUncertain
 from ospbridge.osp.codes import Code
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.timing import Limits
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 BOTH: Final = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
-VOTE: Final = Code.NEXT_SIMULATION_STEP
+REQUEST: Final = Code.NEXT_SIMULATION_STEP
+ASKS_RESET: Final = Code.RESET_SIMULATION
 COUNTED: Final = Code.NEXT_SIMULATION_STEP_ACK
 DONE: Final = Code.NEXT_SIMULATION_STEP_COMPLETED
 SEEN: Final = Code.NEXT_SIMULATION_STEP_COMPLETED_ACK
@@ -47,16 +49,16 @@ class Player:
         taken: int | None = None,
         outputs: int = 3,
         limits: Limits = LIMITS,
-        draw: int = 0,
         fault: Fault = no_fault,
         pair: Callable[..., Pair] = Pair,
     ) -> None:
         self.profile = profile
+        self.limits = limits
         everyone = tuple(f"agent{at}" for at in range(agents))
         self.names = everyone[:taken]
         self.outputs = outputs
         self.pair = pair(SyntheticWorld(1, outputs, names=everyone), profile, fault=fault)
-        self.client: Client = self.pair.client(profile, limits=limits, draw=draw).connect()
+        self.client: Client = self.pair.client(profile, limits=limits).connect()
         self.talk: Any = self.client.conversation
         self.client.do(self.talk.register(self.names))
         self.shape: Callable[[int], float] = lambda number: number / 128
@@ -119,7 +121,7 @@ class Player:
         """What so many steps and the audit behind them say against them; nothing where all are believed and true."""
         try:
             self.steps(steps)
-        except (StepUncertain, OutputsIncomplete) as error:
+        except (StepUncertain, OutputsIncomplete, BarrierStuck, SessionLost) as error:
             return error.message
         reason = self.audit()
         if not reason:
@@ -133,11 +135,12 @@ class Player:
 
     def succeed(self) -> Player:
         """The session that takes the place of this one, which leaves."""
-        lateness = self.machine.lateness
-        self.client.do(self.talk.leave())
-        self.client = self.pair.client(self.profile, limits=LIMITS).connect()
+        before = self.client
+        with suppress(SessionLost):
+            before.do(self.talk.leave())
+        self.client = self.pair.client(self.profile, limits=self.limits).connect()
+        self.client.inherit(before)
         self.talk = self.client.conversation
-        self.machine.lateness.learn_from(lateness)
         self.client.do(self.talk.register(self.names))
         return self
 
@@ -195,7 +198,7 @@ class Player:
 
 
 def thinks(player: Player, take: Callable[[int], float], *, clock_first: bool = False) -> None:
-    """The world moves for so long behind the votes of a step, and counts what comes meanwhile for the next one.
+    """The world moves for so long behind the requests of a step, and counts what comes meanwhile for the next one.
 
     ``take``: seconds, by the number of steps that ran before. ``clock_first``: the clock moves when a step begins.
     """
@@ -206,24 +209,24 @@ def thinks(player: Player, take: Callable[[int], float], *, clock_first: bool = 
 
     def begin(_: float) -> None:
         moving.append([control.agent.inputs.copy() for control in server.controls])
-        votes, server.step_votes = server.step_votes, []
+        requests, server.step_requests = server.step_requests, []
         server.clock.steps += clock_first
-        pair.at(pair.now + take(server.steps), lambda: end(votes))
+        pair.at(pair.now + take(server.steps), lambda: end(requests))
 
-    def end(votes: list[Any]) -> None:
+    def end(requests: list[Any]) -> None:
         inputs = [control.agent.inputs for control in server.controls]
         later = [of.copy() for of in inputs]
         for of, used in zip(inputs, moving[0], strict=True):
             of[:] = used
-        counted, server.step_votes = server.step_votes, votes
+        counted, server.step_requests = server.step_requests, requests
         server.clock.steps -= clock_first
         run(pair.now)
-        server.step_votes = counted
+        server.step_requests = counted
         for of, given in zip(inputs, later, strict=True):
             of[:] = given
         moving.clear()
-        server.settle()
+        server.settle(0.0)
         pair.flush_server()
 
     server._run_step = begin
-    server.settle = lambda: None if moving else settle()
+    server.settle = lambda *delay: None if moving else settle(*delay)

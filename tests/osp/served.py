@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ospbridge.interface import InterfaceValue
-from ospbridge.osp.client.unasked import RESET_COMPLETED
+from ospbridge.osp.client import RESET_COMPLETED
 from ospbridge.osp.profile import InitForm
-from ospbridge.osp.server.machine import CloseHandler, OpenHandler, Send, ServerMachine
-from ospbridge.osp.server.repository import double_variable
+from ospbridge.osp.repository import double_variable
+from ospbridge.osp.server import CloseHandler, OpenHandler, Send, ServerMachine
 from ospbridge.osp.world import Variable, WorldAgent
 
 if TYPE_CHECKING:
@@ -74,13 +74,21 @@ class Server:
         world: Any = None,
         *,
         stall: Callable[[], bool] | None = None,
+        late: Callable[[], bool] | None = None,
+        lose_reset: Callable[[], bool] | None = None,
         max_handlers: int = 64,
     ) -> None:
         self.world = EchoWorld() if world is None else world
         self.profile = profile
         self.ledger: list[dict[str, Any]] = []
         self.machine = ServerMachine(
-            self.world, profile, stall=stall, ledger=self.ledger.append, max_handlers=max_handlers
+            self.world,
+            profile,
+            stall=stall,
+            late=late,
+            lose_reset=lose_reset,
+            ledger=self.ledger.append,
+            max_handlers=max_handlers,
         )
         self.now = 0.0
         self.inboxes: dict[int, deque[bytes]] = {}

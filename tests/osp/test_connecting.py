@@ -16,10 +16,9 @@ from ospbridge.errors import (
     VersionRefused,
 )
 from ospbridge.interface import Endpoint
-from ospbridge.osp.client.connecting import COLLECT, ConnectMachine
-from ospbridge.osp.client.surplus import TRIES, SurplusMachine
-from ospbridge.osp.client.unasked import RESET_COMPLETED
+from ospbridge.osp.client import RESET_COMPLETED, SILENCE
 from ospbridge.osp.codes import Code
+from ospbridge.osp.connect import COLLECT, TRIES, ConnectMachine, SurplusMachine
 from ospbridge.osp.messages import (
     End,
     EndAck,
@@ -119,6 +118,16 @@ def test_a_server_that_awaits_the_end_byte_is_known_by_its_own(profile: Profile 
     machine.receive(InitAck(form=InitForm.INTS).encode(end=True), Endpoint(MAIN.host, 50000), 0.3)
     machine.handle_timer(machine.deadline)
     assert machine.profile == replace(DOCUMENT, end_marker=True)
+
+
+@BOTH
+def test_a_reset_that_is_told_while_it_connects_is_acknowledged(profile: Profile) -> None:
+    machine = ConnectMachine(MAIN, None, now=0.0)
+    machine.outgoing.clear()
+    machine.receive(bytes((profile.reset_completed,)), Endpoint(MAIN.host, 50000), 0.05)
+    assert machine.outgoing == [
+        (bytes((RESET_COMPLETED[profile.reset_completed],)), Endpoint(MAIN.host, 50000))
+    ]
 
 
 def test_an_answer_of_another_version_is_refused() -> None:
@@ -287,7 +296,7 @@ def test_nobody_else_is_told_to_end() -> None:
     machine.receive(bytes((DOCUMENT.reset_completed,)), handler(0), 0.0)
     machine.receive(b"\xff\xff", handler(0), 0.0)
     assert sent(machine) == []
-    assert machine.deadline == pytest.approx(DOCUMENT.patience)
+    assert machine.deadline == pytest.approx(SILENCE)
 
 
 @pytest.mark.parametrize("profile", [None, DOCUMENT])

@@ -1,4 +1,4 @@
-"""Inputs as they are written into a vote, and as many votes at once as a server can hold."""
+"""Inputs as they are written into a request, and as many requests at once as a server can hold."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 from ospbridge.errors import LocalProtocolError
 from ospbridge.interface import AgentInterface, InterfaceValue
 from ospbridge.osp.codes import Code
+from ospbridge.osp.fast_path import StepRequest
 from ospbridge.osp.messages import NextSimulationStep
-from ospbridge.osp.profile import DOCUMENT, NERD, Profile
-from ospbridge.osp.step.votes import Vote
-from tests.osp.playing import BOTH, COUNTED, LOST, PROMPT, VOTE, Player
+from ospbridge.osp.profile import DOCUMENT, Profile
+from tests.osp.playing import BOTH, COUNTED, LOST, PROMPT, REQUEST, Player
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from tests.osp.pair import Datagram
 
 
-def vote(profile: Profile = DOCUMENT, *, inputs: int = 3) -> Vote:
+def request(profile: Profile = DOCUMENT, *, inputs: int = 3) -> StepRequest:
     values = tuple(InterfaceValue(f"/{at}", -1, 1) for at in range(inputs))
-    return Vote(AgentInterface(7, "robot", values, (), ()), profile)
+    return StepRequest(AgentInterface(7, "robot", values, (), ()), profile)
 
 
 @BOTH
-def test_bytes_and_numbers_make_the_same_vote(profile: Profile) -> None:
+def test_bytes_and_numbers_make_the_same_request(profile: Profile) -> None:
     numbers = np.array([0.25, -1.5, 3.0], np.float32)
     given = [numbers, numbers.tolist(), numbers.astype(float), numbers.tobytes()]
     made = []
     for inputs in given:
-        mine = vote(profile)
+        mine = request(profile)
         mine.fill(inputs)
         assert mine.inputs.tolist() == numbers.tolist()
         made.append(bytes(mine.datagram))
@@ -78,7 +78,7 @@ def _frozen(numbers: Any) -> Any:
 def test_no_kind_of_inputs_brings_another_count_or_what_is_no_number(
     kind: Callable[[list[float]], Any],
 ) -> None:
-    mine = vote()
+    mine = request()
     before = bytes(mine.datagram)
     for count in (0, 1, 2, 4, 12):
         with pytest.raises(LocalProtocolError, match="has 3 inputs, got"):
@@ -95,32 +95,26 @@ HOLDS: Final = 250
 AGENTS: Final = 300
 
 
-@pytest.mark.parametrize(
-    "profile, loses, guarded",
-    [(DOCUMENT, True, False), (NERD, False, False), (NERD, False, True)],
-    ids=["the first is lost", "calm", "guarded"],
-)
-def test_a_server_is_sent_no_more_votes_at_once_than_its_buffer_holds(
-    profile: Profile, *, loses: bool, guarded: bool
-) -> None:
+@BOTH
+def test_a_server_is_sent_no_more_requests_at_once_than_its_buffer_holds(profile: Profile) -> None:
     """Of a reset or a step: the rest go out when others were acknowledged."""
-    under_way, lost = 0, not loses
+    pending = most = 0
 
     def fault(datagram: Datagram) -> Iterable[float]:
-        nonlocal under_way, lost
+        nonlocal pending, most
         code = datagram.data[0]
-        if datagram.to_server and code in (Code.RESET_SIMULATION, VOTE):
-            if under_way >= HOLDS or not lost:
-                lost = True
+        if datagram.to_server and code in (Code.RESET_SIMULATION, REQUEST):
+            if pending >= HOLDS:
                 return LOST
-            under_way += 1
+            pending += 1
+            most = max(most, pending)
         elif not datagram.to_server and code in (Code.RESET_SIMULATION_ACK, COUNTED):
-            under_way -= 1
+            pending -= 1
         return PROMPT
 
     player = Player(profile, AGENTS, outputs=1)
     player.pair.fault = fault
     player.reset()
-    player.machine.guarded = guarded
-    assert sum(player.steps(2)) < 3.0
-    assert len(player.ran) == 2
+    assert sum(player.steps(2)) < 0.5
+    assert player.told(0) == ""
+    assert most == (128 if profile.pipelining else 1)

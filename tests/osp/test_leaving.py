@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ospbridge.osp import server_commands
 from ospbridge.osp.codes import Code
-from ospbridge.osp.profile import DOCUMENT, Profile
-from ospbridge.osp.server import commands as server_commands
+from ospbridge.osp.disconnect import leave
+from ospbridge.osp.notices import told_by
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Datagram, Pair
-from tests.osp.stage import BOTH, joined
+from tests.osp.stage import BOTH, Stage, ack, brought, give, joined, sent
 
 if TYPE_CHECKING:
-    from ospbridge.osp.server.handler import Handler
+    from ospbridge.osp.server_handler import Handler
 
 MANY = [f"agent {number}" for number in range(64)]
 
@@ -65,3 +67,23 @@ def test_leaving_takes_no_longer_than_it_may_where_nobody_answers(
     confirmed = client.do(client.conversation.leave())
     assert confirmed is (end_is_answered and (profile is DOCUMENT or not events))
     assert pair.now - began < Limits().close
+
+
+def test_a_step_that_was_given_up_runs_before_goodbye_is_said() -> None:
+    """Its request would otherwise be counted still, and step the world of the next session."""
+    stage = Stage(NERD).begin_step(0.5)
+    machine = stage.machine
+    machine.interrupt(KeyboardInterrupt())
+    machine.abandon_step()
+    machine.begin(leave(machine, (1,)), machine.now)
+    assert sent(machine) == []
+    give(machine, ack(), brought(0.5))
+    assert sent(machine) == [Code.NEXT_SIMULATION_STEP_COMPLETED_ACK, Code.END_COMMUNICATION]
+
+
+def test_what_a_step_that_was_given_up_still_brings_is_no_fault_of_the_network() -> None:
+    stage = Stage(NERD).begin_step(0.5)
+    stage.machine.interrupt(KeyboardInterrupt())
+    stage.machine.abandon_step()
+    give(stage.machine, ack(), brought(0.5))
+    assert told_by(stage.machine.notices).remarks == []

@@ -1,36 +1,307 @@
-"""Lists of agents and variables: complete, true to the question, and harmless where they are given up in the midst."""
+"""Lists of agents and variables: complete, true to the question, also of servers that read the document otherwise."""
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ospbridge.errors import RemoteProtocolError
-from ospbridge.interface import ValueEntry
-from ospbridge.osp.client.clock import SIMULATION_TIME, TIME_STEP_SIZE
-from ospbridge.osp.client.listing import _Part, list_values, literal
-from ospbridge.osp.client.machine import ClientMachine
-from ospbridge.osp.codes import Code
-from ospbridge.osp.messages import Message, ValueIds, ValueInfo
-from ospbridge.osp.patterns import compiled
-from ospbridge.osp.profile import Profile
+from ospbridge.errors import AgentNotFound, IncompleteListing, QueryTimeout, RemoteProtocolError, UsageError
+from ospbridge.osp import agents
+from ospbridge.osp.client import SILENCE, ClientMachine
+from ospbridge.osp.codes import SIMULATION_TIME, TIME_STEP_SIZE, Code
+from ospbridge.osp.lists import find_value, list_values, literal
+from ospbridge.osp.messages import (
+    AgentInfo,
+    AgentInfoNext,
+    AgentOverview,
+    AgentOverviewNext,
+    GetAgentInfo,
+    GetAgentOverview,
+    GetValueIds,
+    Message,
+    ValueIds,
+    ValueInfo,
+    decode_request,
+)
+from ospbridge.osp.profile import DOCUMENT, NERD, Expression, Profile
+from ospbridge.osp.repository import compile_expression
+from ospbridge.osp.step import FIRST_STEP
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from tests.osp.pair import Pair
-from tests.osp.stage import BOTH, give, next_timer, on_stage
+from tests.osp.stage import BOTH, SHORT, give, next_timer, on_stage, sent, silence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable
 
-    from ospbridge.osp.client.machine import ClientMachine, Exchange
-    from tests.osp.pair import Client
-"""Datagrams of one burst that find room in the receive buffer."""
+    from ospbridge.osp.client import Exchange
+
+AT_MOST: Final = 20_000
+LATENCY: Final = 1e-4
+
+
+class Lister:
+    """Answers questions for lists. ``one_by_one``: it sends each piece when anything has come behind the one before.
+
+    ``by_kind``: inputs, outputs and infos have an index each. ``holds``: so many datagrams of a burst arrive.
+    ``whole``: an expression must fit the whole name.
+    """
+
+    def __init__(
+        self,
+        agents: int = 2,
+        *,
+        first: int = 0,
+        one_by_one: bool = False,
+        by_kind: bool = False,
+        names: Iterable[str] = (),
+        holds: int = AT_MOST,
+        whole: bool = False,
+    ) -> None:
+        self.agents = agents
+        self.first = first
+        self.by_kind = by_kind
+        self.one_by_one = one_by_one
+        self.names = list(names)
+        self.holds = holds
+        self.whole = whole
+        self.asked: list[Message] = []
+        self._left: list[Message] = []
+
+    def answers(self, data: bytes) -> list[Message]:
+        if self._left:
+            return [self._left.pop(0)]
+        request = decode_request(data)
+        if isinstance(request, GetAgentOverview):
+            pieces: list[Message] = [
+                AgentOverviewNext(self.first + i, i + 1, "Agent", 1, f"agent{i}") for i in range(self.agents)
+            ]
+            head: Message = AgentOverview(self.agents)
+        elif isinstance(request, GetAgentInfo):
+            order = [0, 1, 2, 3, 0, 1, 2, 0, 1] if self.by_kind else range(9)
+            pieces = [AgentInfoNext(self.first + i, -1.0, 1.0, f"/value{at}") for at, i in enumerate(order)]
+            head = AgentInfo(request.agent_id, 4, 3, 2, "agent0")
+        elif isinstance(request, GetValueIds):
+            fits = re.fullmatch if self.whole else re.search
+            found = [(at, name) for at, name in enumerate(self.names) if fits(request.expression, name)]
+            pieces = [ValueInfo(self.first + i, at, "Double", name) for i, (at, name) in enumerate(found)]
+            head = ValueIds(len(pieces))
+        else:
+            return []
+        self.asked.append(request)
+        if not self.one_by_one:
+            return [head, *pieces][: self.holds]
+        self._left = pieces
+        return [head, *([self._left.pop(0)] if pieces else [])]
+
+
+def run(machine: ClientMachine, exchange: Exchange[Any], answers: Callable[[bytes], list[Message]]) -> Any:
+    machine.begin(exchange, machine.now)
+    for _ in range(AT_MOST):
+        if machine.finished:
+            return machine.result()
+        outgoing = [bytes(data) for data in machine.outgoing]
+        machine.outgoing.clear()
+        replies = [reply for data in outgoing for reply in answers(data)]
+        for reply in replies:
+            machine.receive(reply.encode(end=True), machine.now + LATENCY)
+        if not replies and not machine.outgoing and machine.deadline is not None:
+            machine.handle_timer(machine.deadline)
+    raise AssertionError("it does not end")
+
+
+# --- agents --------------------------------------------------------------------------------------------------------
+
+
+def test_an_overview_tells_who_is_free_and_who_is_with_others() -> None:
+    machine, _ = on_stage(NERD)
+    machine.begin(agents.overview(machine), 0.0)
+    give(
+        machine,
+        AgentOverview(3),
+        *(AgentOverviewNext(at, at + 1, "Agent", at % 2, f"a{at}") for at in (2, 0, 1)),
+    )
+    entries = machine.result()
+    assert [(entry.id, entry.name, entry.available) for entry in entries] == [
+        (1, "a0", False),
+        (2, "a1", True),
+        (3, "a2", False),
+    ]
+    assert machine.foreign == {"a2"}, "the first is ours"
+    assert machine.agent_names == {1: "a0", 2: "a1", 3: "a2"}
+    assert not machine.alone
+    assert sent(machine) == [Code.GET_AGENT_OVERVIEW, Code.AGENT_OVERVIEW_ACK]
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_pieces_that_wait_for_an_acknowledgement_each_are_acknowledged_each(count: int) -> None:
+    machine, server = ClientMachine(DOCUMENT), Lister(count, one_by_one=True, names=["/a", "/b", "/c"])
+    for _ in range(2):
+        found = run(machine, agents.overview(machine), server.answers)
+        assert [entry.name for entry in found] == [f"agent{i}" for i in range(count)]
+    interface = run(machine, agents.agent_info(machine, 1), server.answers)
+    assert [len(values) for values in (interface.inputs, interface.outputs, interface.infos)] == [4, 3, 2]
+    values = run(machine, list_values(machine, ".*"), server.answers)
+    assert [entry.name for entry in values] == ["/a", "/b", "/c"]
+    assert len(server.asked) == 4, "each list was asked for once"
+    assert machine.learned.lists_one_by_one
+    assert machine.now < 1.0
+    successor = ClientMachine(DOCUMENT, learned=machine.learned)
+    run(successor, agents.overview(successor), Lister(count, one_by_one=True).answers)
+    assert successor.now < 0.1
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_pieces_may_count_from_1(count: int) -> None:
+    machine, server = ClientMachine(DOCUMENT), Lister(count, first=1, names=["/a", "/b"])
+    found = run(machine, agents.overview(machine), server.answers)
+    assert [entry.name for entry in found] == [f"agent{i}" for i in range(count)]
+    interface = run(machine, agents.agent_info(machine, 1), server.answers)
+    assert [value.name for value in interface.infos] == ["/value7", "/value8"]
+    assert len(run(machine, list_values(machine, ".*"), server.answers)) == 2
+    assert len(server.asked) == 3
+    assert machine.now < 0.1
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_values_of_an_interface_may_count_anew_with_each_kind(first: int) -> None:
+    machine, server = ClientMachine(DOCUMENT), Lister(2, by_kind=True, first=first)
+    for _ in range(2):
+        interface = run(machine, agents.agent_info(machine, 1), server.answers)
+        assert [
+            [v.name[-1] for v in of] for of in (interface.inputs, interface.outputs, interface.infos)
+        ] == [
+            ["0", "1", "2", "3"],
+            ["4", "5", "6"],
+            ["7", "8"],
+        ]
+    assert len(server.asked) == 2
+    assert machine.now < SILENCE
+
+
+@BOTH
+@pytest.mark.parametrize("lost", [0, 1, 2, 3])
+def test_a_list_of_which_a_datagram_is_lost_is_asked_for_again_and_merged(
+    profile: Profile, lost: int
+) -> None:
+    machine, server = ClientMachine(profile), Lister(3)
+
+    def answers(data: bytes) -> list[Message]:
+        found = server.answers(data)
+        return found[:lost] + found[lost + 1 :] if found and len(server.asked) == 1 else found
+
+    found = run(machine, agents.overview(machine), answers)
+    assert [entry.name for entry in found] == ["agent0", "agent1", "agent2"]
+    assert len(server.asked) == 2
+    assert machine.retries == 1
+    assert not machine.learned.lists_one_by_one
+
+
+def test_pieces_in_two_versions_and_heads_that_change_begin_the_list_anew() -> None:
+    machine = ClientMachine(NERD, limits=SHORT)
+    machine.begin(agents.overview(machine), 0.0)
+    a, b, other = (
+        AgentOverviewNext(0, 1, "Agent", 1, "a"),
+        AgentOverviewNext(1, 2, "Agent", 1, "b"),
+        AgentOverviewNext(0, 3, "Agent", 1, "c"),
+    )
+    give(machine, AgentOverview(2), a, other, b)
+    assert not machine.finished
+    give(machine, AgentOverview(1), other)
+    assert [entry.name for entry in machine.result()] == ["c"]
+
+
+def test_a_server_that_numbers_agents_anew_in_each_overview_is_refused() -> None:
+    machine, overviews = ClientMachine(DOCUMENT), itertools.count()
+
+    def answers(data: bytes) -> list[Message]:
+        if data[0] != Code.GET_AGENT_OVERVIEW:
+            return []
+        first = 10 * next(overviews)
+        return [
+            AgentOverview(2),
+            *(AgentOverviewNext(i, first + i, "Agent", 1, f"agent{i}") for i in range(2)),
+        ]
+
+    assert len(run(machine, agents.overview(machine), answers)) == 2
+    with pytest.raises(RemoteProtocolError, match="'agent0' another id in each overview"):
+        run(machine, agents.overview(machine), answers)
+
+
+@pytest.mark.parametrize("counts", [(-1, 2, 1), (1, -2, 1), (1, 1, -1)])
+def test_an_agent_with_fewer_than_no_values_is_an_error_of_the_server(counts: tuple[int, int, int]) -> None:
+    machine = ClientMachine(DOCUMENT)
+    machine.begin(agents.agent_info(machine, 1), 0.0)
+    give(machine, AgentInfo(1, *counts, "agent"))
+    with pytest.raises(RemoteProtocolError, match="a count of -1 pieces"):
+        machine.result()
+
+
+@pytest.mark.parametrize("count", [-1, 1_000_001, 2**31 - 1])
+def test_a_count_that_no_list_can_have_is_an_error_of_the_server(count: int) -> None:
+    machine = ClientMachine(NERD, limits=SHORT)
+    machine.begin(agents.overview(machine), 0.0)
+    give(machine, AgentOverview(count))
+    with pytest.raises(RemoteProtocolError, match=f"a count of {count} pieces"):
+        machine.result()
+
+
+def test_the_info_of_an_unknown_agent_is_told_and_not_acknowledged() -> None:
+    machine, _ = on_stage(NERD)
+    machine.begin(agents.agent_info(machine, 9), 0.0)
+    give(machine, AgentInfo(0, 0, 0, 0, ""))
+    with pytest.raises(AgentNotFound, match="no agent with id 9"):
+        machine.result()
+    assert sent(machine) == [Code.GET_AGENT_INFO]
+
+
+def test_lists_that_never_arrive_completely_say_how_much_did() -> None:
+    machine, _ = on_stage(NERD)
+    for exchange, replies, told in (
+        (
+            agents.overview(machine),
+            (AgentOverview(3), AgentOverviewNext(0, 1, "Agent", 1, "a")),
+            "only 1 agent of",
+        ),
+        (
+            agents.agent_info(machine, 1),
+            (AgentInfo(1, 2, 2, 1, "a"), AgentInfoNext(0, 0, 1, "/a")),
+            "only 1 .* 5 were",
+        ),
+    ):
+        machine.begin(exchange, machine.now)
+        give(machine, *replies)
+        assert SHORT.query <= silence(machine) < SHORT.query + 0.5
+        with pytest.raises(IncompleteListing, match=told):
+            machine.result()
+
+
+def test_what_a_simulator_may_have_this_session_keep_is_limited_over_all_lists() -> None:
+    """A datagram may be full of one name, and a million of them may be announced."""
+    machine = ClientMachine(DOCUMENT, limits=Limits(memory=10_000))
+    run(machine, list_values(machine, ".*"), Lister(names=[f"/{at:0128d}" for at in range(10)]).answers)
+    machine.begin(agents.overview(machine), machine.now)
+    give(machine, AgentOverview(1_000_000))
+    count = 0
+    while not machine.finished and count < 1000:
+        give(machine, AgentOverviewNext(count, count + 1, "Agent", 1, "n" * 123))
+        count += 1
+    # Each has 256 bytes, and 10 variables of 263 are kept already.
+    assert count == (10_000 - 10 * (128 + 129 + 6)) // 256 + 1
+    with pytest.raises(
+        RemoteProtocolError, match="names and types of more than 10,000 bytes, the latest of agent"
+    ):
+        machine.result()
+
+
+# --- variables -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dialect", ["-G", "-E", None], ids=["basic", "extended", "python"])
@@ -38,7 +309,7 @@ if TYPE_CHECKING:
 def test_a_name_is_found_in_every_dialect_of_regular_expressions(name: str, dialect: str | None) -> None:
     for text, found in ((name, True), (name.replace("/", "/x"), False)):
         if dialect is None:
-            assert bool(compiled(literal(name)).search(text)) is found
+            assert bool(compile_expression(literal(name)).search(text)) is found
         else:
             grep = ["grep", dialect, "-q", "-e", literal(name)]
             assert (subprocess.run(grep, input=text, text=True, check=False).returncode == 0) is found
@@ -61,62 +332,84 @@ def test_a_server_that_numbers_each_list_anew_is_refused_before_one_value_is_tak
     assert "throughout the session" in caught.value.hint
 
 
-def whole(*names: str) -> list[Message]:
-    return [ValueIds(len(names)), *(ValueInfo(at, at + 1, "Double", name) for at, name in enumerate(names))]
+def test_a_variable_is_found_by_its_exact_name_once() -> None:
+    machine, server = ClientMachine(NERD), Lister(names=["/Aa", "/aA", "/aa", "/x/aa"])
+    for _ in range(2):
+        assert run(machine, find_value(machine, "/aa"), server.answers).id == 2
+    assert run(machine, find_value(machine, "/AA"), server.answers) is None
+    assert len(server.asked) == 2
 
 
-CLOCK = ValueEntry(2, SIMULATION_TIME, "Double")
-ALL = ["/Other", SIMULATION_TIME, "/Sim/agent/in", "/Sim/agent/out"]
-"""What the repository has, with the interface of the agent that is controlled."""
-
-
-def play(machine: ClientMachine, exchange: Exchange[Any], *answers: Sequence[Message]) -> tuple[int, float]:
-    """A burst each time it asks, and the last one for good; how often it asked, and seconds until the end."""
-    left, asked, began = list(answers), 0, machine.now
-    machine.begin(exchange, machine.now)
-    while True:
-        often = [data[0] for data in machine.outgoing].count(Code.GET_VALUE_IDS)
-        machine.outgoing.clear()
-        asked += often
-        if often:
-            give(machine, *(left.pop(0) if len(left) > 1 else left[0]))
-        if machine.finished:
-            assert len(left) == 1
-            return asked, machine.now - began
-        if not machine.outgoing:
-            next_timer(machine)
-
-
-LATE = {
-    "its head lost": lambda late, true: [late, *true[1:]],
-    "its head overtaken": lambda late, true: [late, true[1], true[0], *true[2:]],
-    "its head behind it": lambda late, true: [late, *true[1:], true[0]],
-    "the first piece last": lambda late, true: [late, *true[2:], true[1]],
-    "the rest lost": lambda late, true: [late, true[1]],
-    "all lost": lambda late, true: [late],
-}
-
-
-@pytest.mark.sampled(24)
 @BOTH
-@pytest.mark.parametrize("late", LATE)
-@pytest.mark.parametrize("count", [0, 1, 2, 3])
-@pytest.mark.parametrize("disturbed", [True, False], ids=["disturbed", "undisturbed"])
-def test_a_list_of_fewer_values_than_are_known_is_asked_for_again(
-    profile: Any, late: str, count: int, disturbed: bool
+@given(
+    names=st.sets(st.text("ab/.", min_size=1, max_size=4), min_size=1, max_size=60), holds=st.integers(19, 40)
+)
+def test_a_repository_that_does_not_fit_into_a_burst_is_listed_in_parts(
+    profile: Profile, names: set[str], holds: int
 ) -> None:
-    machine, _ = on_stage(profile)
-    machine.disturbed = disturbed
-    machine.values = {entry.name: entry for entry in (CLOCK, ValueEntry(4, ALL[-1], "Double"))}
-    true = whole(*ALL)
-    play(machine, list_values(machine, ".*"), LATE[late](ValueIds(count), true), true)
-    assert [entry.name for entry in machine.result()] == ALL
-    assert machine.disturbed, "it was seen that answers come late"
-    assert set(machine.values) == set(ALL)
+    whole = profile.expression is Expression.WHOLE
+    machine, server = ClientMachine(profile), Lister(names=sorted(names), holds=holds, whole=whole)
+    found = run(machine, list_values(machine, "a.*"), server.answers)
+    wanted = {name for name in names if (name.startswith("a") if whole else "a" in name)}
+    assert [entry.name for entry in found] == sorted(wanted)
+    assert all(server.names[entry.id] == entry.name for entry in found)
 
 
-NAMES = ["agent", "other", "third"]
-GIVEN = np.array([0.25], np.float32)
+NAMES: Final = sorted(
+    {f"{'/a'[:at]}{number}" for at in range(3) for number in range(20)} | {"/", "/a", "/ab-^]"}
+)
+
+
+@BOTH
+@pytest.mark.parametrize("lost, asked", [(0, 1), (6, 2), (17, None), (44, None)])
+def test_a_few_lost_pieces_are_asked_for_again_and_more_mean_that_the_burst_is_too_large(
+    profile: Profile, lost: int, asked: int | None
+) -> None:
+    machine = ClientMachine(profile)
+    server = Lister(names=NAMES, holds=1 + len(NAMES) - lost, whole=profile.expression is Expression.WHOLE)
+
+    def answers(data: bytes) -> list[Message]:
+        found = server.answers(data)
+        if asked is not None and server.asked:
+            server.holds = AT_MOST
+        return found
+
+    assert [entry.name for entry in run(machine, list_values(machine, ".*"), answers)] == NAMES
+    assert len(server.asked) == asked or (asked is None and len(server.asked) > 3)
+
+
+def test_an_expression_that_python_does_not_know_cannot_be_listed_in_parts() -> None:
+    machine = ClientMachine(NERD, limits=SHORT)
+    machine.begin(list_values(machine, "*["), 0.0)
+    give(machine, ValueIds(400), ValueInfo(0, 1, "Double", "/a"))
+    silence(machine)
+    with pytest.raises(UsageError, match=r"cannot list '\*\[' in parts"):
+        machine.result()
+
+
+@pytest.mark.parametrize("pieces", [0, 2])
+def test_a_listing_in_parts_ends_with_its_limit_where_the_numbers_never_agree(pieces: int) -> None:
+    machine = ClientMachine(NERD, limits=SHORT)
+
+    def answers(data: bytes) -> list[Message]:
+        request = decode_request(data)
+        if not isinstance(request, GetValueIds):
+            return []
+        machine.now += 0.01
+        first = len(server) < 3
+        server.append(request)
+        infos = [ValueInfo(at, at + 1, "Double", name) for at, name in enumerate(("/a", "/b"))]
+        return [ValueIds(400), *infos[: 2 if first else pieces]]
+
+    server: list[Message] = []
+    with pytest.raises((IncompleteListing, QueryTimeout)):
+        run(machine, list_values(machine, "/.*"), answers)
+    assert machine.now <= 2 * SHORT.listing + SHORT.query
+
+
+# --- lists that are given up in the midst --------------------------------------------------------------------------
+
+GIVEN: Final = np.array([0.25], np.float32)
 LISTS: dict[str, Callable[[Any], Any]] = {
     "overview": lambda talk: talk.overview(),
     "interface": lambda talk: talk.describe("other"),
@@ -124,89 +417,40 @@ LISTS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def in_mid_episode(profile: Profile) -> tuple[Pair, Client, Any]:
-    """A client in mid-episode."""
-    pair = Pair(SyntheticWorld(1, 2, names=NAMES), profile)
-    client = pair.client(profile, limits=Limits(query=2.0)).connect()
+@BOTH
+@pytest.mark.parametrize("which", LISTS)
+@pytest.mark.parametrize("datagrams", [1, 3])
+def test_a_step_behind_an_interrupted_list_is_a_step_of_the_episode(
+    profile: Profile, which: str, datagrams: int
+) -> None:
+    pair = Pair(SyntheticWorld(1, 2, names=["agent", "other", "third"]), profile)
+    client = pair.client(profile).connect()
     talk: Any = client.conversation
     client.do(talk.register(["agent"]))
     client.do(talk.reset(7))
-    for _ in range(2):
-        client.do(talk.step({"agent": GIVEN}))
-    return pair, client, talk
-
-
-def interrupt(pair: Pair, client: Client, question: Any, *, datagrams: int) -> None:
-    """Begin it, and give it up when so many datagrams were sent."""
     until = len(pair.sent) + datagrams
-    client.begin(question)
+    client.begin(LISTS[which](talk))
     while len(pair.sent) < until:
         pair.advance(until=pair.now + 1.0)
     assert not client.finished, "it was not over yet"
-    client.conversation.machine.interrupt(KeyboardInterrupt())
-
-
-@BOTH
-@pytest.mark.parametrize("which", LISTS)
-@pytest.mark.parametrize("datagrams", [1, 2, 3])
-def test_a_step_behind_an_interrupted_list_runs_at_once(profile: Profile, which: str, datagrams: int) -> None:
-    pair, client, talk = in_mid_episode(profile)
-    interrupt(pair, client, LISTS[which](talk), datagrams=datagrams)
+    talk.machine.interrupt(KeyboardInterrupt())
     began = pair.now
-    for step in range(3, 6):
+    for step in range(1, 4):
         outcome = client.do(talk.step({"agent": GIVEN}))["agent"]
         np.testing.assert_array_equal(outcome.outputs, expected(GIVEN, step, 2, 7))
-    assert pair.now - began < profile.patience
+    assert pair.now - began < FIRST_STEP + 3.0
     assert client.do(talk.audit()) == ""
-
-
-@BOTH
-def test_a_list_is_not_answered_with_that_of_an_interrupted_question(profile: Profile) -> None:
-    pair, client, talk = in_mid_episode(profile)
-    interrupt(pair, client, talk.values(), datagrams=1)
-    wanted = "/Simulation/.*"
-    found = client.do(talk.values(wanted))
-    pair.settle()
-    assert found == client.do(talk.values(wanted))
+    found = client.do(talk.values("/Simulation/.*"))
+    assert found
     assert all(entry.name.startswith("/Simulation/") for entry in found)
 
 
-# --- parts of a listing --------------------------------------------------------------------------------------------
-
-letters = st.text("ab/.", min_size=1, max_size=4)
-
-
-@given(
-    names=st.sets(letters, min_size=1, max_size=12),
-    others=st.sets(letters, max_size=12),
-    prefix=st.text("ab/", max_size=2),
-    only=st.frozensets(st.sampled_from("ab/.")),
-    never=st.frozensets(st.sampled_from("ab/.")),
-)
-def test_the_parts_of_a_part_hold_every_name_of_it_exactly_once(
-    names: set[str], others: set[str], prefix: str, only: frozenset[str], never: frozenset[str]
-) -> None:
-    part = _Part(prefix, only=only, never=frozenset() if only else never)
-    known = sorted(name for name in names if part.holds(name))
-    parts, alone = part.split(known)
-    if not parts:
-        assert all(len(name) <= len(prefix) for name in known)
-        return
-    assert len(set(alone)) == len(alone)
-    for name in names | others:
-        holders = [smaller for smaller in parts if smaller.holds(name)]
-        holders += [_Part(one) for one in alone if one == name]
-        assert len(holders) == part.holds(name), (name, parts, alone)
-
-
-@given(
-    name=letters,
-    prefix=st.text("ab/.", max_size=2),
-    only=st.frozensets(st.sampled_from("ab/.-^]")),
-    never=st.frozensets(st.sampled_from("ab/.-^]")),
-)
-def test_the_expression_of_a_part_finds_what_the_part_holds(
-    name: str, prefix: str, only: frozenset[str], never: frozenset[str]
-) -> None:
-    part = _Part(prefix, only=only, never=frozenset() if only else never)
-    assert bool(re.search(part.expression, name)) == part.holds(name)
+def test_listing_again_goes_on_where_nothing_came() -> None:
+    machine = ClientMachine(NERD, limits=SHORT)
+    machine.begin(agents.overview(machine), 0.0)
+    sent(machine)
+    next_timer(machine)
+    assert machine.now == 0.25
+    assert sent(machine) == [Code.NEXT_SIMULATION_STEP_COMPLETED_ACK, Code.GET_AGENT_OVERVIEW]
+    next_timer(machine)
+    assert machine.now == 0.75

@@ -11,57 +11,11 @@ import numpy as np
 import pytest
 
 from ospbridge.errors import LocalProtocolError, RemoteProtocolError
-from ospbridge.osp.messages import (
-    REPLIES,
-    REQUESTS,
-    AgentInfo,
-    AgentInfoAck,
-    AgentInfoNext,
-    AgentOverview,
-    AgentOverviewAck,
-    AgentOverviewNext,
-    DeregisterFromAgent,
-    DeregisterFromAgentAck,
-    DeregisterFromEvent,
-    DeregisterFromEventAck,
-    DeregisterFromValue,
-    DeregisterFromValueAck,
-    End,
-    EndAck,
-    GetAgentInfo,
-    GetAgentOverview,
-    GetValue,
-    GetValueIds,
-    Init,
-    InitAck,
-    Message,
-    NextSimulationStep,
-    NextSimulationStepAck,
-    RegisterForAgent,
-    RegisterForAgentAck,
-    RegisterForEvent,
-    RegisterForEventAck,
-    RegisterForValue,
-    RegisterForValueAck,
-    ResetCommunication,
-    ResetCommunicationAck,
-    ResetSimulation,
-    ResetSimulationAck,
-    ResetSimulationCompleted,
-    ResetSimulationCompletedAck,
-    SetValue,
-    SetValueAck,
-    StepCompleted,
-    StepCompletedAck,
-    Truncated,
-    ValueContent,
-    ValueIds,
-    ValueInfo,
-    ValueInfoAck,
-    decode_reply,
-    decode_request,
-)
+from ospbridge.osp import messages as osp
+from ospbridge.osp.messages import REPLIES, REQUESTS, Message, Truncated, Wire, decode_reply, decode_request
 from ospbridge.osp.profile import InitForm
+
+VECTORS = (Wire.FLOATS, Wire.INTEGERS)
 
 
 def floats(*values: float) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -73,86 +27,86 @@ def text(string: str) -> str:
 
 
 REQUEST_LAYOUTS = {
-    "init": ("05 01 01 78", Init(1, 1, InitForm.BYTES)),
-    "init-document": ("05 01000000 01000000", Init(1, 1, InitForm.INTS)),
-    "end": ("07 78", End()),
-    "reset-communication": ("0a 78", ResetCommunication()),
-    "overview": ("5a 78", GetAgentOverview()),
-    "overview-ack": ("5d 78", AgentOverviewAck()),
-    "info": ("5f 01000000 78", GetAgentInfo(1)),
-    "info-ack": ("61 78", AgentInfoAck()),
-    "register": ("64 01000000 78", RegisterForAgent(1)),
-    "deregister": ("69 02000000 78", DeregisterFromAgent(2)),
-    "register-event": (f"14 {text('/Demo/Hit')} 78", RegisterForEvent("/Demo/Hit")),
-    "deregister-event": ("1e 03000000 78", DeregisterFromEvent(3)),
-    "value-ids": (f"28 {text('.*StepSize.*')} 78", GetValueIds(".*StepSize.*")),
-    "value-info-ack": ("2a", ValueInfoAck()),
-    "get-value": ("32 8c000000 78", GetValue(140)),
-    "set-value": (f"34 8c000000 {text('0.02')} 78", SetValue(140, "0.02")),
+    "init": ("05 01 01 78", osp.Init(1, 1, InitForm.BYTES)),
+    "init-document": ("05 01000000 01000000", osp.Init(1, 1, InitForm.INTS)),
+    "end": ("07 78", osp.End()),
+    "reset-communication": ("0a 78", osp.ResetCommunication()),
+    "overview": ("5a 78", osp.GetAgentOverview()),
+    "overview-ack": ("5d 78", osp.AgentOverviewAck()),
+    "info": ("5f 01000000 78", osp.GetAgentInfo(1)),
+    "info-ack": ("61 78", osp.AgentInfoAck()),
+    "register": ("64 01000000 78", osp.RegisterForAgent(1)),
+    "deregister": ("69 02000000 78", osp.DeregisterFromAgent(2)),
+    "register-event": (f"14 {text('/Demo/Hit')} 78", osp.RegisterForEvent("/Demo/Hit")),
+    "deregister-event": ("1e 03000000 78", osp.DeregisterFromEvent(3)),
+    "value-ids": (f"28 {text('.*StepSize.*')} 78", osp.GetValueIds(".*StepSize.*")),
+    "value-info-ack": ("2a", osp.ValueInfoAck()),
+    "get-value": ("32 8c000000 78", osp.GetValue(140)),
+    "set-value": (f"34 8c000000 {text('0.02')} 78", osp.SetValue(140, "0.02")),
     "register-values": (
         "36 03000000 01000000 0f270000 02000000 78",
-        RegisterForValue((1, 9999, 2)),
+        osp.RegisterForValue((1, 9999, 2)),
     ),
-    "deregister-values": ("38 02000000 01000000 02000000 78", DeregisterFromValue((1, 2))),
-    "reset": ("46 07000000 78", ResetSimulation(7)),
-    "reset-completed-ack": ("4c 78", ResetSimulationCompletedAck()),
-    "reset-completed-document": ("4b", ResetSimulationCompleted()),
+    "deregister-values": ("38 02000000 01000000 02000000 78", osp.DeregisterFromValue((1, 2))),
+    "reset": ("46 07000000 78", osp.ResetSimulation(7)),
+    "reset-completed-ack": ("4c 78", osp.ResetSimulationCompletedAck()),
+    "reset-completed-document": ("4b", osp.ResetSimulationCompleted()),
     "step": (
         "50 01000000 04000000 0000003f 000000bf 0000803f 00000000 78",
-        NextSimulationStep(1, floats(0.5, -0.5, 1.0, 0.0)),
+        osp.NextSimulationStep(1, floats(0.5, -0.5, 1.0, 0.0)),
     ),
-    "step-ack": ("56 01000000 78", StepCompletedAck(1)),
+    "step-ack": ("56 01000000 78", osp.StepCompletedAck(1)),
 }
 
 REPLY_LAYOUTS = {
-    "init-ack": ("06 01 01 78", InitAck(1, 1, InitForm.BYTES)),
-    "init-ack-document": ("06 01000000 01000000", InitAck(1, 1, InitForm.INTS)),
-    "end-ack": ("08 78", EndAck()),
-    "reset-communication-ack": ("0b 78", ResetCommunicationAck()),
-    "overview": ("5b 03000000 78", AgentOverview(3)),
+    "init-ack": ("06 01 01 78", osp.InitAck(1, 1, InitForm.BYTES)),
+    "init-ack-document": ("06 01000000 01000000", osp.InitAck(1, 1, InitForm.INTS)),
+    "end-ack": ("08 78", osp.EndAck()),
+    "reset-communication-ack": ("0b 78", osp.ResetCommunicationAck()),
+    "overview": ("5b 03000000 78", osp.AgentOverview(3)),
     "overview-next": (
         f"5c 00000000 01000000 {text('Agent')} 01 {text('Humanoid')} 78",
-        AgentOverviewNext(0, 1, "Agent", 1, "Humanoid"),
+        osp.AgentOverviewNext(0, 1, "Agent", 1, "Humanoid"),
     ),
     "info": (
         f"60 01000000 04000000 04000000 02000000 {text('Humanoid')} 78",
-        AgentInfo(1, 4, 4, 2, "Humanoid"),
+        osp.AgentInfo(1, 4, 4, 2, "Humanoid"),
     ),
-    "info-unknown-agent": ("60 00000000 00000000 00000000 00000000 00 78", AgentInfo(0, 0, 0, 0, "")),
+    "info-unknown-agent": ("60 00000000 00000000 00000000 00000000 00 78", osp.AgentInfo(0, 0, 0, 0, "")),
     "info-next": (
         f"62 02000000 000080bf 0000803f {text('/Waist/DesiredAngle')} 78",
-        AgentInfoNext(2, -1.0, 1.0, "/Waist/DesiredAngle"),
+        osp.AgentInfoNext(2, -1.0, 1.0, "/Waist/DesiredAngle"),
     ),
-    "registered": ("65 01000000 01 78", RegisterForAgentAck(1, 1)),
-    "not-registered": ("65 02000000 00 78", RegisterForAgentAck(2, 0)),
-    "deregistered": ("6a 02000000 01 78", DeregisterFromAgentAck(2, 1)),
-    "event": ("15 01000000 78", RegisterForEventAck(1)),
-    "event-gone": ("1f 4d000000 78", DeregisterFromEventAck(77)),
-    "value-ids": ("29 01000000 78", ValueIds(1)),
+    "registered": ("65 01000000 01 78", osp.RegisterForAgentAck(1, 1)),
+    "not-registered": ("65 02000000 00 78", osp.RegisterForAgentAck(2, 0)),
+    "deregistered": ("6a 02000000 01 78", osp.DeregisterFromAgentAck(2, 1)),
+    "event": ("15 01000000 78", osp.RegisterForEventAck(1)),
+    "event-gone": ("1f 4d000000 78", osp.DeregisterFromEventAck(77)),
+    "value-ids": ("29 01000000 78", osp.ValueIds(1)),
     "value-info": (
         f"2b 00000000 8c000000 {text('Double')} {text('/Simulation/TimeStepSize')} 78",
-        ValueInfo(0, 140, "Double", "/Simulation/TimeStepSize"),
+        osp.ValueInfo(0, 140, "Double", "/Simulation/TimeStepSize"),
     ),
-    "value": (f"33 8c000000 {text('0.01')} 78", ValueContent(140, "0.01")),
-    "value-unknown": ("33 ffffffff 00 78", ValueContent(-1, "")),
-    "value-set": ("35 8c000000 01 78", SetValueAck(140, 1)),
+    "value": (f"33 8c000000 {text('0.01')} 78", osp.ValueContent(140, "0.01")),
+    "value-unknown": ("33 ffffffff 00 78", osp.ValueContent(-1, "")),
+    "value-set": ("35 8c000000 01 78", osp.SetValueAck(140, 1)),
     "values-registered": (
         "37 03000000 00000000 00000000 00000000 78",
-        RegisterForValueAck((0, 0, 0)),
+        osp.RegisterForValueAck((0, 0, 0)),
     ),
-    "values-registered-document": ("37 0c000000 00000000", RegisterForValueAck((12, 0), counted=False)),
-    "values-deregistered": ("39 02000000 00000000 00000000 78", DeregisterFromValueAck((0, 0))),
-    "reset-ack": ("47 78", ResetSimulationAck()),
-    "reset-completed": ("4b 78", ResetSimulationCompleted()),
-    "reset-completed-document": ("4c", ResetSimulationCompletedAck()),
-    "step-ack": ("51 01000000 78", NextSimulationStepAck(1)),
+    "values-registered-document": ("37 0c000000 00000000", osp.RegisterForValueAck((12, 0), counted=False)),
+    "values-deregistered": ("39 02000000 00000000 00000000 78", osp.DeregisterFromValueAck((0, 0))),
+    "reset-ack": ("47 78", osp.ResetSimulationAck()),
+    "reset-completed": ("4b 78", osp.ResetSimulationCompleted()),
+    "reset-completed-document": ("4c", osp.ResetSimulationCompletedAck()),
+    "step-ack": ("51 01000000 78", osp.NextSimulationStepAck(1)),
     "step-completed": (
         "55 01000000 02000000 01000000 00000000 00000000 0000003f 0000803f 000000bf 78",
-        StepCompleted(1, floats(0.5, 1.0), floats(-0.5)),
+        osp.StepCompleted(1, floats(0.5, 1.0), floats(-0.5)),
     ),
     "step-completed-with-events": (
         "55 01000000 01000000 00000000 02000000 03000000 0000003f 05000000 04000000 78",
-        StepCompleted(1, floats(0.5), floats(), events=(5, 4), observed=3),
+        osp.StepCompleted(1, floats(0.5), floats(), events=(5, 4), observed=3),
     ),
 }
 
@@ -180,7 +134,7 @@ def test_a_reply_may_be_cut_in_any_field(wire: str, message: Message) -> None:
         try:
             decoded = decode_reply(data[:length], limit=length)
         except RemoteProtocolError:
-            assert isinstance(message, InitAck | RegisterForValueAck | DeregisterFromValueAck)
+            assert isinstance(message, osp.InitAck | osp.RegisterForValueAck | osp.DeregisterFromValueAck)
             continue
         assert isinstance(decoded, Truncated)
         assert type(decoded.message) is type(message)
@@ -194,16 +148,16 @@ def test_every_message_has_its_layout_tested() -> None:
 def test_bytes_then_zeros_read_as_an_init_of_integers() -> None:
     # The real server reads 1.1 in it (s01_init); byte for byte it is the document's form with other numbers.
     message = decode_request(bytes.fromhex("050101000000000000"))
-    assert message == Init(0x0101, 0, InitForm.INTS)
+    assert message == osp.Init(0x0101, 0, InitForm.INTS)
 
 
 # --- messages as values ---------------------------------------------------------------------------------------------
 
 
 def test_step_vectors_are_views_of_the_datagram_that_cannot_be_written() -> None:
-    data = StepCompleted(1, floats(0.5, 1.0), floats(-0.5)).encode(end=True)
+    data = osp.StepCompleted(1, floats(0.5, 1.0), floats(-0.5)).encode(end=True)
     message = decode_reply(data)
-    assert isinstance(message, StepCompleted)
+    assert isinstance(message, osp.StepCompleted)
     assert message.outputs.dtype == np.float32
     assert not message.outputs.flags.writeable
     assert not message.infos.flags.owndata
@@ -213,13 +167,13 @@ def test_step_vectors_are_views_of_the_datagram_that_cannot_be_written() -> None
 
 
 def test_knowing_how_many_were_asked_for_tells_an_id_from_a_count() -> None:
-    ambiguous = decode_reply(RegisterForValueAck((1, 7), counted=False).encode())
-    assert isinstance(ambiguous, RegisterForValueAck)
+    ambiguous = decode_reply(osp.RegisterForValueAck((1, 7), counted=False).encode())
+    assert isinstance(ambiguous, osp.RegisterForValueAck)
     assert ambiguous.ids == (7,)
     assert ambiguous.answered(2) == (1, 7)
     assert ambiguous.answered(1) == (7,)
-    assert RegisterForValueAck((1, 7)).answered(2) == (1, 7)
-    assert RegisterForValueAck((12, 0), counted=False).answered(2) == (12, 0)
+    assert osp.RegisterForValueAck((1, 7)).answered(2) == (1, 7)
+    assert osp.RegisterForValueAck((12, 0), counted=False).answered(2) == (12, 0)
 
 
 # --- what is refused ------------------------------------------------------------------------------------------------
@@ -233,7 +187,7 @@ MALFORMED_REQUESTS = {
     "string without its zero": ("14 2f41", 1, "expected name, a string with its terminating zero"),
     "negative inputs": ("50 01000000 ffffffff", 5, "expected number of inputs, a count of 0 or more, got -1"),
     "inputs beyond memory": ("50 01000000 ffffff7f", 9, "expected 2147483647 inputs"),
-    "ids beyond memory": ("36 00c2eb0b 78", 5, "expected 200000000 value ids in 800000000 bytes, 1 left"),
+    "ids beyond memory": ("36 00c2eb0b 78", 5, "expected 200000000 ids in 800000000 bytes, 1 left"),
 }
 
 MALFORMED_REPLIES = {
@@ -272,16 +226,16 @@ def test_a_malformed_reply_is_refused_with_offset_and_bytes(wire: str, offset: i
 
 
 UNFIT: list[tuple[type[Message], tuple[object, ...], str]] = [
-    (GetAgentInfo, (2**31,), "GetAgentInfo.agent_id must be a 32-bit integer"),
-    (GetAgentInfo, ("1",), "GetAgentInfo.agent_id must be a 32-bit integer, got '1'"),
-    (RegisterForAgentAck, (1, 256), "RegisterForAgentAck.status must be a byte"),
-    (RegisterForEvent, ("a\0b",), "RegisterForEvent.name: cannot send .* zero byte"),
-    (SetValue, (1, "10 \ud800"), "SetValue.content: cannot send .* half of a character"),
-    (AgentInfoNext, (0, "low", 1.0, ""), "AgentInfoNext.min must be a number"),
-    (AgentInfoNext, (0, 0.0, 1e39, ""), "AgentInfoNext.max must be a number that a 32-bit float holds"),
-    (RegisterForValue, ((1, 2**31),), "RegisterForValue.ids must be a 32-bit integer"),
-    (Init, (256, 1, InitForm.BYTES), "Init.major must be a byte"),
-    (NextSimulationStep, (1, [0.5]), "NextSimulationStep.inputs must be a one-dimensional array"),
+    (osp.GetAgentInfo, (2**31,), "GetAgentInfo.agent_id must be a 32-bit integer"),
+    (osp.GetAgentInfo, ("1",), "GetAgentInfo.agent_id must be a 32-bit integer, got '1'"),
+    (osp.RegisterForAgentAck, (1, 256), "RegisterForAgentAck.status must be a byte"),
+    (osp.RegisterForEvent, ("a\0b",), "RegisterForEvent.name: cannot send .* zero byte"),
+    (osp.SetValue, (1, "10 \ud800"), "SetValue.content: cannot send .* half of a character"),
+    (osp.AgentInfoNext, (0, "low", 1.0, ""), "AgentInfoNext.min must be a number"),
+    (osp.AgentInfoNext, (0, 0.0, 1e39, ""), "AgentInfoNext.max must be a number that a 32-bit float holds"),
+    (osp.RegisterForValue, ((1, 2**31),), "RegisterForValue.ids must be a tuple of 32-bit integers"),
+    (osp.Init, (256, 1, InitForm.BYTES), "Init.major must be a byte"),
+    (osp.NextSimulationStep, (1, [0.5]), "NextSimulationStep.inputs must be a one-dimensional array"),
 ]
 
 
@@ -291,3 +245,31 @@ def test_a_field_that_does_not_fit_is_refused_by_name(
 ) -> None:
     with pytest.raises(LocalProtocolError, match=message):
         kind(*fields)
+
+
+# --- heads and sizes of what is compared byte for byte --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("outputs, infos", [(0, 0), (3, 0), (2, 5)])
+def test_a_completion_begins_with_its_packed_head_and_is_as_long_as_it_says(outputs: int, infos: int) -> None:
+    data = osp.StepCompleted(7, floats(*range(outputs)), floats(*range(infos))).encode()
+    assert data.startswith(osp.StepCompleted.pack(7, outputs, infos, 0, 0))
+    assert len(data) == osp.StepCompleted.length(outputs + infos)
+
+
+def test_the_inputs_of_a_step_request_stand_behind_its_head() -> None:
+    data = osp.NextSimulationStep(7, floats(0.5, -1.0)).encode()
+    head = osp.NextSimulationStep.pack(7, 2)
+    assert len(head) == osp.NextSimulationStep.HEAD.size
+    assert data == head + floats(0.5, -1.0).tobytes()
+
+
+@pytest.mark.parametrize(
+    "message", [message for _, message in (*REQUEST_LAYOUTS.values(), *REPLY_LAYOUTS.values())]
+)
+def test_fields_without_vectors_pack_to_the_whole_datagram(message: Message) -> None:
+    if isinstance(message, osp.Init | osp.InitAck) or any(kind in VECTORS for _, kind in message.LAYOUT):
+        return
+    fields = [getattr(message, name) for name, _ in message.LAYOUT]
+    packed = message.pack(*(value.encode() + b"\0" if isinstance(value, str) else value for value in fields))
+    assert packed == message.encode()

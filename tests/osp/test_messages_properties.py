@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 import tracemalloc
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,19 +20,16 @@ from ospbridge.osp.messages import (
     REPLIES,
     REQUESTS,
     AgentInfoNext,
-    DeregisterFromValue,
     DeregisterFromValueAck,
-    EndAck,
     Init,
     InitAck,
     Message,
-    NextSimulationStep,
-    RegisterForValue,
     RegisterForValueAck,
     StepCompleted,
     Truncated,
     ValueContent,
     ValueInfo,
+    Wire,
     decode_reply,
     decode_request,
 )
@@ -49,13 +45,16 @@ TEXTS = st.text(st.characters(min_codepoint=1, max_codepoint=255), max_size=40)
 FLOATS = st.floats(width=32)
 VECTORS = st.lists(FLOATS, max_size=40).map(lambda values: np.array(values, dtype=np.float32))
 IDS = st.lists(INTEGERS, max_size=40).map(tuple)
-BY_WIRE_TYPE = {"int": INTEGERS, "byte": BYTES, "string": TEXTS, "float": FLOATS}
+BY_WIRE_TYPE: dict[Wire, st.SearchStrategy[Any]] = {
+    Wire.INTEGER: INTEGERS,
+    Wire.COUNT: st.integers(0, 2**31 - 1),
+    Wire.BYTE: BYTES,
+    Wire.TEXT: TEXTS,
+    Wire.REAL: FLOATS,
+    Wire.FLOATS: VECTORS,
+    Wire.INTEGERS: IDS,
+}
 SPECIAL: dict[type[Message], st.SearchStrategy[Message]] = {
-    NextSimulationStep: st.builds(NextSimulationStep, INTEGERS, VECTORS),
-    StepCompleted: st.builds(StepCompleted, INTEGERS, VECTORS, VECTORS, IDS, st.integers(0, 2**31 - 1)),
-    RegisterForValue: st.builds(RegisterForValue, IDS),
-    DeregisterFromValue: st.builds(DeregisterFromValue, IDS),
-    DeregisterFromValueAck: st.builds(DeregisterFromValueAck, IDS),
     RegisterForValueAck: st.builds(RegisterForValueAck, IDS, counted=st.booleans()),
     Init: st.one_of(
         st.builds(Init, INTEGERS, INTEGERS), st.builds(Init, BYTES, BYTES, st.just(InitForm.BYTES))
@@ -69,7 +68,6 @@ SPECIAL: dict[type[Message], st.SearchStrategy[Message]] = {
 def messages_of(kind: type[Message]) -> st.SearchStrategy[Message]:
     if kind in SPECIAL:
         return SPECIAL[kind]
-    assert [name for name, _ in kind.LAYOUT] == [field.name for field in fields(kind)]
     return st.builds(kind, *(BY_WIRE_TYPE[wire_type] for _, wire_type in kind.LAYOUT))
 
 
@@ -166,11 +164,6 @@ def completion(outputs: int, infos: int = 0, events: int = 0, observed: int = 0)
     )
 
 
-def test_the_same_bytes_are_refused_from_a_server_that_has_no_limit() -> None:
-    with pytest.raises(RemoteProtocolError, match="expected 300 outputs in 1200 bytes, 1001 left"):
-        decode_reply(cut_as_nerd_does(completion(300)))
-
-
 @pytest.mark.parametrize("surplus", [2, 3, 4])
 def test_surplus_bytes_at_the_limit_are_an_error_and_no_cut(surplus: int) -> None:
     data = completion(ROOM).encode() + bytes(surplus)
@@ -207,10 +200,3 @@ def test_a_cut_string_keeps_its_zero_and_says_that_it_was_cut(message: Message) 
     assert isinstance(decoded, Truncated)
     assert (decoded.received, decoded.announced) == (1023, None)
     assert decoded.message.encode() == data
-
-
-def test_a_fixed_message_is_never_cut() -> None:
-    with pytest.raises(RemoteProtocolError, match="expected the end of the datagram"):
-        decode_reply(EndAck().encode() + bytes(1022), limit=LIMIT)
-    with pytest.raises(RemoteProtocolError, match="expected the end of the datagram"):
-        decode_reply(EndAck().encode() + b"\x78" * 1022, limit=LIMIT)

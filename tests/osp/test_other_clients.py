@@ -18,8 +18,8 @@ from ospbridge.errors import (
     SessionLost,
     StepUncertain,
 )
-from ospbridge.osp.client.notices import WorldReset
 from ospbridge.osp.messages import ResetSimulation
+from ospbridge.osp.notices import WorldReset
 from ospbridge.osp.profile import Profile
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
@@ -29,7 +29,7 @@ from tests.osp.playing import BOTH
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ospbridge.osp.client.machine import Exchange
+    from ospbridge.osp.client import Exchange
 
 LIMITS = Limits(connect=10, query=3, listing=6, step=5, reset=6)
 BOUND = 20.0
@@ -138,9 +138,6 @@ def test_a_client_that_vanishes_registered_hangs_nobody_and_is_named(
     rejoin(pair, "mine", "theirs")
 
 
-# --- leaving ------------------------------------------------------------------------------------------------
-
-
 # --- resets and steps of others -----------------------------------------------------------------------------
 
 
@@ -159,7 +156,7 @@ def test_a_reset_by_others_in_any_phase_of_ours_is_told(profile: Profile, exchan
     error = finish(pair, ours)
     pair.settle()
     resets = sum(entry["kind"] == "reset" for entry in pair.ledger) - before
-    told = any(isinstance(n, WorldReset) for n in ours.conversation.take_notices())
+    told = any(isinstance(n, WorldReset) for n in ours.conversation.pop_notices())
     assert resets or exchange in ("step", "leave")
     if exchange not in ("reset", "leave"):
         assert told or error is not None
@@ -176,12 +173,12 @@ def test_a_client_that_steps_twice_fires_no_step_that_we_believe(
 ) -> None:
     # F8: the repeated request stands for ours.
     pair, ours, other = scene(profile)
-    vote = other.conversation.votes["theirs"]
+    request = other.conversation.requests["theirs"]
     if begins == "we":
         ours.begin(our_step(ours))
         proceed(pair, phase, ours)
     for _ in range(2):
-        pair.to_handler(bytes(vote.datagram), other.conversation.handler.port, other.address)
+        pair.to_handler(bytes(request.datagram), other.conversation.handler.port, other.address)
     if begins == "they":
         for _ in range(min(phase, 4)):
             pair.advance(until=pair.now + BOUND)
@@ -196,9 +193,9 @@ def test_a_client_that_steps_twice_fires_no_step_that_we_believe(
 @BOTH
 def test_a_step_fired_between_two_of_ours_is_told_before_the_next(profile: Profile) -> None:
     pair, ours, other = scene(profile)
-    vote = other.conversation.votes["theirs"]
+    request = other.conversation.requests["theirs"]
     for _ in range(2):
-        pair.to_handler(bytes(vote.datagram), other.conversation.handler.port, other.address)
+        pair.to_handler(bytes(request.datagram), other.conversation.handler.port, other.address)
     pair.settle(0.1)
     assert sum(entry["kind"] == "step" for entry in pair.ledger) == 2
     assert ours.do(ours.conversation.audit())
@@ -234,6 +231,3 @@ def test_a_restart_of_the_communication_in_any_phase_ends_our_session_and_we_rej
         if isinstance(error, SessionEvicted):
             assert "restarted by a client" in error.message
     rejoin(pair, "mine", "theirs")
-
-
-# --- taking their time --------------------------------------------------------------------------------------------

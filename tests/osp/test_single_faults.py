@@ -1,196 +1,368 @@
-"""Every datagram of a whole session lost, doubled, or delayed, one at a time, in both profiles.
+"""Every datagram of every exchange lost, doubled, or delayed past the next one, one at a time; and each two lost.
 
-What must hold for each: nothing hangs; a step that the session believes ran exactly once, with its inputs and its
-outputs; where that cannot be said, the session says so; and at the end no agent is left taken.
+What must hold for each: nothing hangs; what a session believes of a step is what ran, once; where that cannot be said,
+the session says so, at the latest in the audit at the end of its episode; the session that comes next plays as if
+nothing had been; and at the end no agent is left taken. Where a loss is repaired the episode goes on.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from itertools import combinations, product
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
 import pytest
 
-from ospbridge.errors import OutputsIncomplete, SessionLost, StepUncertain
-from ospbridge.osp.client import asking
-from ospbridge.simulator.synthetic import SyntheticWorld, expected
-from tests.osp.pair import Client, Datagram, Fault, Pair, no_fault
-from tests.osp.playing import BOTH
+from ospbridge.osp.codes import Code
+from ospbridge.osp.profile import NERD
+from ospbridge.osp.timing import Limits
+from tests.osp.environment import TOLD, Environment
+from tests.osp.playing import BOTH, COUNTED, DONE, REQUEST, SEEN, Player, thinks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ospbridge.osp.client.machine import Exchange
     from ospbridge.osp.profile import Profile
+    from tests.osp.pair import Datagram
 
-STEPS = 3
-PAST_THE_NEXT = 120e-6
-PAST_PATIENCE = 0.4
-FAULTS: dict[str, tuple[float, ...]] = {
-    "lost": (),
+LOST: Final = ()
+PROMPT: Final = (0.0,)
+FAULTS: Final[dict[str, tuple[float, ...]]] = {
+    "lost": LOST,
     "doubled": (0.0, 0.0),
-    "delayed past the next": (PAST_THE_NEXT,),
-    "delayed past the patience": (PAST_PATIENCE,),
+    "delayed past the next": (120e-6,),
+}
+LATE_DOUBLES: Final[dict[str, tuple[float, ...]]] = {
+    "doubled, the copy past the next": (0.0, 120e-6),
+    "doubled, the copy 80 ms later": (0.0, 0.08),
+    "doubled, the copy past the silence": (0.0, 0.4),
+}
+EVENT: Final = "/Synthetic/Mark"
+VARIABLE: Final = "/Synthetic/Value/00002"
+STEPS: Final = 3
+"""Of an episode, beside the neutral one behind its reset."""
+
+# --- exchanges -----------------------------------------------------------------------------------------------------
+
+
+def nothing(_: Environment) -> None:
+    """An exchange that needs nothing before it."""
+
+
+def overview(env: Environment) -> None:
+    assert [agent.name for agent in env.client.do(env.talk.overview())] == env.names
+
+
+def info(env: Environment) -> None:
+    agent = env.client.do(env.talk.describe(env.names[-1]))
+    assert [value.name for value in agent.outputs] == ["/sensor/0", "/sensor/1", "/sensor/2"]
+    assert (len(agent.inputs), len(agent.infos)) == (2, 1)
+
+
+def get_and_set(env: Environment) -> None:
+    env.client.do(env.talk.set(VARIABLE, "7.5"))
+    assert env.client.do(env.talk.get(VARIABLE)).value == "7.5"
+
+
+def listing(env: Environment) -> None:
+    names = [value.name for value in env.client.do(env.talk.values("/Synthetic/Value/.*"))]
+    assert names == [f"/Synthetic/Value/{number:05d}" for number in range(3)]
+
+
+def events(env: Environment) -> None:
+    assert env.client.do(env.talk.register_event(EVENT))
+    assert not env.client.do(env.talk.register_event("/No/Such"))
+    env.client.do(env.talk.deregister_event(EVENT))
+
+
+def reset(env: Environment) -> None:
+    with env.honest():
+        env.reset()
+
+
+def first_step(env: Environment) -> None:
+    with env.honest():
+        env.first_step()
+
+
+def later_step(env: Environment) -> None:
+    with env.honest():
+        env.step()
+
+
+def audit(env: Environment) -> None:
+    with env.honest():
+        env.audit()
+
+
+def reset_before(env: Environment) -> None:
+    env.ready()
+    env.reset()
+
+
+def step_before(env: Environment) -> None:
+    env.begin()
+    env.step()
+
+
+@dataclass(frozen=True)
+class Exchange:
+    before: Callable[[Environment], None]
+    run: Callable[[Environment], None]
+    may_end: bool = False
+    """A fault may be one that no session can repair: it is a step's, a reset's or an audit's."""
+
+
+EXCHANGES: Final = {
+    "join": Exchange(nothing, Environment.join),
+    "overview": Exchange(Environment.join, overview),
+    "info": Exchange(Environment.join, info),
+    "register": Exchange(Environment.join, Environment.register),
+    "events": Exchange(Environment.ready, events),
+    "variables": Exchange(Environment.ready, get_and_set),
+    "listing": Exchange(Environment.ready, listing),
+    "reset": Exchange(Environment.ready, reset, may_end=True),
+    "first step": Exchange(reset_before, first_step, may_end=True),
+    "later step": Exchange(step_before, later_step, may_end=True),
+    "audit": Exchange(step_before, audit, may_end=True),
+    "leave": Exchange(Environment.ready, Environment.leave),
 }
 
+EACH: Final = pytest.mark.parametrize("exchange", EXCHANGES)
+CREWS: Final = pytest.mark.parametrize("agents", [1, 2, 3])
 
-LATE_DOUBLES: dict[str, tuple[float, ...]] = {
-    "doubled past the next": (0.0, PAST_THE_NEXT),
-    "doubled past the patience": (0.0, PAST_PATIENCE),
+
+def live(
+    profile: Profile,
+    agents: int,
+    exchange: str,
+    fate: Callable[[int], Iterable[float]],
+    *,
+    replaced: bool = False,
+) -> Environment:
+    """What comes of an environment whose exchange meets this, and which plays on to the end of two episodes.
+
+    ``replaced``: the copy of a request may take the place of a later one, with the inputs that it has.
+    """
+    env = Environment(profile, agents, probes=exchange == "join")
+    case = EXCHANGES[exchange]
+    case.before(env)
+    env.meets(fate)
+    case.run(env)
+    env.calm()
+    if exchange == "reset" and not env.ends:
+        first_step(env)
+    env.play(STEPS)
+    untruths = [untruth for untruth in env.untruths() if not replaced or untruth.brought or untruth.surplus]
+    assert [str(untruth) for untruth in untruths] == []
+    # Whatever became of it, the next one is as it should be.
+    ends = list(env.ends)
+    env.play(STEPS)
+    assert [
+        str(untruth) for untruth in env.untruths() if untruth.episode >= len(env.lives[0].episodes) - 1
+    ] == []
+    assert env.ends == ends, "an episode without a fault was ended"
+    env.leave()
+    env.pair.settle()
+    assert env.pair.server.controlled == 0, "an agent is left taken"
+    return env
+
+
+def datagrams(profile: Profile, agents: int, exchange: str) -> list[Datagram]:
+    """All that the exchange consists of, where nothing goes wrong."""
+    env = Environment(profile, agents, probes=exchange == "join")
+    case = EXCHANGES[exchange]
+    case.before(env)
+    came = env.meets(lambda _: PROMPT)
+    case.run(env)
+    env.calm()
+    assert not env.ends
+    return came
+
+
+@pytest.mark.sampled(100)
+@BOTH
+@CREWS
+@EACH
+@pytest.mark.parametrize("kind", FAULTS)
+def test_each_single_fault_is_survived_or_told(
+    profile: Profile,
+    agents: int,
+    exchange: str,
+    kind: str,
+    sample: Callable[[Iterable[int], int], list[int]],
+) -> None:
+    for number in sample(range(len(datagrams(profile, agents, exchange))), 6):
+        env = live(profile, agents, exchange, lambda n, at=number: FAULTS[kind] if n == at else PROMPT)  # type: ignore[misc]
+        assert EXCHANGES[exchange].may_end or not env.ends, f"{number}: {env.ends}"
+
+
+@pytest.mark.sampled(70)
+@BOTH
+@CREWS
+@EACH
+@pytest.mark.parametrize("kind", LATE_DOUBLES)
+def test_each_copy_that_comes_late_is_survived_or_told(
+    profile: Profile,
+    agents: int,
+    exchange: str,
+    kind: str,
+    sample: Callable[[Iterable[int], int], list[int]],
+) -> None:
+    """But for what no datagram tells: the copy of a request that is counted for the next one, which is lost."""
+    came = datagrams(profile, agents, exchange)
+    for number in sample(range(len(came)), 4):
+        env = live(
+            profile,
+            agents,
+            exchange,
+            lambda n, at=number: LATE_DOUBLES[kind] if n == at else PROMPT,  # type: ignore[misc]
+            replaced=came[number].data[0] == REQUEST,
+        )
+        assert EXCHANGES[exchange].may_end or not env.ends, f"{number}: {env.ends}"
+
+
+BEYOND: Final = 6
+"""Datagrams of what repairs the first loss, of which each may be the second."""
+
+
+@pytest.mark.sampled(40)
+@BOTH
+@CREWS
+@EACH
+def test_each_two_losses_are_survived_or_told(
+    profile: Profile,
+    agents: int,
+    exchange: str,
+    sample: Callable[[Iterable[tuple[int, int]], int], list[tuple[int, int]]],
+) -> None:
+    count = len(datagrams(profile, agents, exchange))
+    for pair in sample(combinations(range(count + BEYOND), 2), 8):
+        env = live(profile, agents, exchange, lambda n, lost=pair: LOST if n in lost else PROMPT)  # type: ignore[misc]
+        assert EXCHANGES[exchange].may_end or not env.ends, f"{pair}: {env.ends}"
+
+
+# --- one loss that is repaired: the episode goes on ------------------------------------------------------------------
+
+REPAIRED: Final = {
+    Code.GET_AGENT_OVERVIEW: "a question is asked again",
+    Code.AGENT_OVERVIEW: "a question that is not answered is asked again",
+    Code.AGENT_OVERVIEW_NEXT: "a list is complete when count and indices say so, and else asked for again",
+    Code.AGENT_OVERVIEW_ACK: "what is eaten in its place is asked again",
+    Code.GET_VALUE_IDS: "a question is asked again",
+    Code.VALUE_IDS: "a question that is not answered is asked again",
+    Code.VALUE_INFO: "a list is complete when count and indices say so, and else asked for again",
+    Code.GET_VALUE: "a question is asked again",
+    Code.VALUE: "a question that is not answered is asked again",
+    Code.SET_VALUE: "to set a variable once more does no harm",
+    Code.SET_VALUE_ACK: "to set a variable once more does no harm",
+    Code.RESET_SIMULATION: "not acknowledged, nobody else there, and the clock goes on: asked for again",
+    Code.RESET_SIMULATION_ACK: "the clock shows zero where it was set above: the reset is done",
+    Code.RESET_SIMULATION_COMPLETED: "lost, and the clock shows zero; or its answer, and what is eaten goes out again",
+    Code.RESET_SIMULATION_COMPLETED_ACK: "the same, where the server has the two codes the other way round",
+    Code.NEXT_SIMULATION_STEP: "no step more, one request not acknowledged, nobody else there: that one goes out again",
+    Code.NEXT_SIMULATION_STEP_ACK: "the completion is held until the clock shows one step more",
+    Code.NEXT_SIMULATION_STEP_COMPLETED: "one step more and nothing came: outputs are read from the repository",
+    Code.NEXT_SIMULATION_STEP_COMPLETED_ACK: "sent again unasked: the next completion comes, or the request goes again",
 }
+"""Why an episode goes on where one such datagram of a reset, a step or an audit is lost, either way."""
 
 
-@dataclass
-class Story:
-    """What a whole session brought."""
-
-    believed: list[dict[str, tuple[np.ndarray, np.ndarray]]] = field(default_factory=list)
-    """For each step the session believes: inputs and outputs by agent."""
-    noticed: str = ""
-    datagrams: list[Datagram] = field(default_factory=list)
-    pair: Pair | None = None
-
-
-def tell(profile: Profile, agents: int, fault: Fault = no_fault) -> Story:
-    """Connect, register, reset, step, leave."""
-    story = Story()
-    pair = Pair(SyntheticWorld(2, 3, 1, agents=agents), profile, fault=fault)
-    story.pair, story.datagrams = pair, pair.sent
-    client = pair.client(profile).connect()
-    talk = client.conversation
-    names = client.do(talk.matching(()))
-    client.do(talk.register(names))
-    client.do(talk.get("/Simulation/TimeStepSize"))
-    client.do(talk.set("/Simulation/TimeStepSize", "0.02"))
-    try:
-        client.do(talk.reset(7))
-        for number in range(STEPS):
-            actions = {name: np.array([number, at], np.float32) / 8 for at, name in enumerate(names)}
-            outcome = client.do(talk.step(actions))
-            story.believed.append({n: (actions[n], outcome[n].outputs) for n in names})
-        pair.settle()
-        story.noticed = client.do(talk.audit())
-    except (StepUncertain, SessionLost, OutputsIncomplete) as error:
-        story.noticed = error.message
-    pair.settle()
-    try:
-        client.do(talk.leave())
-    except SessionLost as error:
-        story.noticed = story.noticed or error.message
-    pair.settle()
-    return story
+@BOTH
+@CREWS
+@pytest.mark.parametrize("exchange", ["reset", "first step", "later step", "audit"])
+def test_each_single_loss_of_a_sole_client_is_repaired(profile: Profile, agents: int, exchange: str) -> None:
+    for number, lost in enumerate(datagrams(profile, agents, exchange)):
+        env = live(profile, agents, exchange, lambda n, at=number: LOST if n == at else PROMPT)  # type: ignore[misc]
+        code = Code(lost.data[0])
+        assert not env.ends, f"{number}, {code.name} ({REPAIRED[code]}): {env.ends}"
 
 
-def count(profile: Profile, agents: int) -> int:
-    return len(tell(profile, agents).datagrams)
+# --- a request that comes twice where a step takes its time ----------------------------------------------------------
 
 
+def test_a_doubled_request_in_a_slow_first_step_of_several_agents_is_survived_or_told() -> None:
+    """The world steps early, with what an agent was given before."""
+    player = Player(NERD, 3)
+    thinks(player, lambda _: 1.2)
+    player.begin(0)
+    player.meets((bytes((REQUEST, 1)), (0.0, 0.0)))
+    reason = player.told(4)
+    assert reason or (player.ran == player.given and not player.wrong)
+
+
+@pytest.mark.sampled(16)
 @BOTH
 @pytest.mark.parametrize("agents", [1, 2, 3])
-@pytest.mark.parametrize("kind", [*FAULTS, *LATE_DOUBLES])
-def test_each_single_fault_is_survived_or_told(
-    profile: Profile, agents: int, kind: str, sample: Callable[[Iterable[int], int], list[int]]
+@pytest.mark.parametrize("takes", [0.3, 0.6, 1.2, 2.5])
+@pytest.mark.parametrize("twice", [1, 2, 3])
+@pytest.mark.parametrize("at", [0, 2])
+def test_a_doubled_request_where_steps_take_their_time_is_survived_or_told(
+    profile: Profile, agents: int, takes: float, twice: int, at: int
 ) -> None:
-    delays = {**FAULTS, **LATE_DOUBLES}[kind]
-    for number in sample(range(len(tell(profile, agents).datagrams)), 6):
-        story = tell(profile, agents, lambda d, n=number: delays if d.number == n else (0.0,))  # type: ignore[misc]
-        assert story.pair is not None
-        assert story.pair.server.controlled == 0, f"{number}: an agent is left taken"
-        if story.noticed:
-            # Told at the latest when the episode ended: what ran is then not claimed to be known.
-            assert len(story.believed) <= STEPS
-            assert kind != "lost", f"{number} is repaired: {story.noticed}"
-            continue
-        ran = [entry for entry in story.pair.ledger if entry["kind"] == "step"]
-        assert len(ran) == len(story.believed) == STEPS, number
-        # A request that arrives again exactly between two steps replaces the next one, and no datagram tells: OSP
-        # numbers nothing. What can be told is the number of steps.
-        for at, (entry, step) in enumerate(zip(ran, story.believed, strict=True)):
-            for name, (inputs, outputs) in step.items():
-                if kind in FAULTS:
-                    assert entry["agents"][name]["inputs"] == inputs.tolist(), number
-                    np.testing.assert_array_equal(outputs, expected(inputs, at + 1, 3, seed=7))
+    player = Player(profile, agents)
+    thinks(player, lambda _: takes)
+    player.begin(at)
+    player.meets((bytes((REQUEST, min(twice, agents))), (0.0, 0.0)))
+    reason = player.told(4)
+    assert reason or (player.ran == player.given and not player.wrong)
 
 
-# --- exchanges beside reset and step, which are harmless to repeat: each comes to its result -----------------------
-
-EVENT = "/Synthetic/Mark"
-
-
-def listing(client: Client) -> None:
-    values = client.do(client.conversation.values("/Synthetic/.*"))
-    assert [value.name for value in values] == [f"/Synthetic/Value/{n:05d}" for n in range(5)]
-
-
-def description(client: Client) -> None:
-    agent = client.do(client.conversation.describe("agent2"))
-    assert (len(agent.inputs), len(agent.outputs), len(agent.infos)) == (2, 3, 1)
-    assert [value.name for value in agent.outputs] == ["/sensor/0", "/sensor/1", "/sensor/2"]
-
-
-def registration(client: Client) -> None:
-    talk = client.conversation
-    client.do(talk.register(["agent1", "agent2"]))
-    client.do(talk.deregister("agent1"))
-    assert list(talk.votes) == ["agent2"]
-    assert client.pair.server.controlled == 1
-
-
-def events(client: Client) -> None:
-    talk = client.conversation
-    assert client.do(talk.register_event(EVENT))
-    assert not client.do(talk.register_event("/No/Such"))
-    assert list(talk.machine.events.values()) == [EVENT]
-    client.do(talk.deregister_event(EVENT))
-    assert not talk.machine.events
+@pytest.mark.sampled(24)
+@BOTH
+@pytest.mark.parametrize("agents", [1, 2, 3])
+@pytest.mark.parametrize("twice", [1, 2, 3])
+@pytest.mark.parametrize("at", [0, 2])
+@pytest.mark.parametrize("lost", ["first", "second"])
+def test_a_doubled_request_one_of_whose_acknowledgements_is_lost_is_survived_or_told(
+    profile: Profile, agents: int, twice: int, at: int, lost: str
+) -> None:
+    """All counts are right, and the world may have stepped before an agent was heard."""
+    player = Player(profile, agents)
+    player.begin(at)
+    agent = min(twice, agents)
+    answer = bytes((COUNTED, agent))
+    fates = [(answer, LOST), (answer, PROMPT)] if lost == "first" else [(answer, PROMPT), (answer, LOST)]
+    player.meets((bytes((REQUEST, agent)), (0.0, 0.0)), *fates)
+    if profile.eats_awaited_acks and agents > 1:
+        # A request is taken for the acknowledgement that a handler awaits: here the promise ends, with one step.
+        with suppress(*TOLD):
+            player.steps(4)
+        assert len(set(player.wrong)) <= 1
+        return
+    reason = player.told(4)
+    assert reason or (player.ran == player.given and not player.wrong)
 
 
-def variables(client: Client) -> None:
-    talk = client.conversation
-    client.do(talk.set("/Synthetic/Value/00003", "7.5"))
-    assert client.do(talk.get("/Synthetic/Value/00003")).value == "7.5"
-    client.do(talk.watch(["/Synthetic/Value/00003", "/Synthetic/Value/00004"]))
-    if talk.machine.profile.values_are_pushed:
-        ids = tuple(talk.machine.observed)
-        assert len(ids) == 2
-        client.do(asking.unobserve(talk.machine, ids))
-        assert not talk.machine.observed
-
-
-def restart(client: Client) -> None:
-    exchange: Exchange[bool] = client.conversation.restart_communication()
-    with suppress(SessionLost):
-        client.do(exchange)
-    client.pair.settle()
-    assert client.pair.server.handlers == 0
-
-
-STORIES: dict[str, Callable[[Client], None]] = {
-    story.__name__: story for story in (listing, description, registration, events, variables, restart)
-}
+# --- steps that take their time --------------------------------------------------------------------------------------
 
 
 @BOTH
-@pytest.mark.parametrize("kind", [*FAULTS, *LATE_DOUBLES])
-@pytest.mark.parametrize("story", STORIES)
-def test_each_single_fault_of_a_question_is_survived(
-    profile: Profile, kind: str, story: str, sample: Callable[[Iterable[int], int], list[int]]
+@pytest.mark.parametrize("agents", [1, 3])
+@pytest.mark.parametrize("takes", [0.3, 0.6, 1.2, 1.8])
+@pytest.mark.parametrize("clock_first", [False, True], ids=["", "the clock moves at the beginning"])
+def test_steps_that_take_longer_than_a_silence_are_waited_for(
+    profile: Profile, agents: int, takes: float, *, clock_first: bool
 ) -> None:
-    delays = {**FAULTS, **LATE_DOUBLES}[kind]
+    player = Player(profile, agents, limits=Limits())
+    thinks(player, lambda _: takes, clock_first=clock_first)
+    assert player.episode(6) == ""
+    assert player.sent(REQUEST) == 6 * agents
 
-    def ask(fault: Fault) -> int:
-        """How many datagrams it takes."""
-        pair = Pair(SyntheticWorld(2, 3, 1, agents=2, values=5), profile)
-        client = pair.client(profile).connect()
-        pair.settle(0.2)
-        pair.count = 0
-        pair.fault = fault
-        STORIES[story](client)
-        pair.fault = no_fault
-        pair.settle()
-        return pair.count
 
-    for number in sample(range(ask(no_fault)), 5):
-        ask(lambda datagram, number=number: delays if datagram.number == number else (0.0,))  # type: ignore[misc]
+@BOTH
+@pytest.mark.parametrize("agents", [1, 3])
+@pytest.mark.parametrize("takes", [0.3, 0.6, 1.2, 2.5])
+@pytest.mark.parametrize("lost", [REQUEST, COUNTED, DONE, SEEN], ids=lambda code: code.name)
+def test_a_loss_where_steps_take_longer_than_a_silence_is_survived_or_told(
+    profile: Profile, agents: int, takes: float, lost: Code
+) -> None:
+    """Whoever sends a request again while the world is at its step has the next one run without all requests."""
+    for at, agent in product((0, 3), range(1, agents + 1)):
+        player = Player(profile, agents, limits=Limits())
+        thinks(player, lambda _: takes)
+        player.begin(at)
+        player.lose([lost, agent])
+        reason = player.told(4)
+        assert reason or (player.ran == player.given and not player.wrong)

@@ -1,7 +1,4 @@
-"""Servers that take their time: with a thread for each handler, which answer meanwhile, and with one for all.
-
-What is slow is waited for, nothing is sent twice, and silence ends in time.
-"""
+"""Servers that take their time: what is slow is waited for, nothing is sent twice, and silence ends in time."""
 
 from __future__ import annotations
 
@@ -10,31 +7,26 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ospbridge.errors import SessionLost
-from ospbridge.osp.client.asking import LAST_WORD
-from ospbridge.osp.client.notices import WorldReset
-from ospbridge.osp.codes import Code
-from ospbridge.osp.messages import ResetSimulationAck
 from ospbridge.osp.profile import Profile
+from ospbridge.osp.step import LAST_WORD
 from ospbridge.osp.timing import Limits
-from tests.osp.playing import BOTH, DONE, LOST, PROMPT, RESETS, VOTE, Player
+from tests.osp.playing import ASKS_RESET, BOTH, DONE, LOST, PROMPT, REQUEST, RESETS, Player
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ospbridge.osp.codes import Code
     from tests.osp.pair import Datagram
-
-STEP = frozenset({DONE})
-ASKED = Code.RESET_SIMULATION
 
 
 class Slow(Player):
-    """Its simulator is at completions of these ``codes`` for so long, and looks at nothing that arrives meanwhile."""
+    """Its simulator of one thread works for so long at these completions, and reads nothing meanwhile."""
 
-    def __init__(self, profile: Profile, codes: frozenset[Code] = frozenset(), late: float = 0.0) -> None:
+    def __init__(self, profile: Profile, codes: frozenset[Code], late: float, agents: int) -> None:
         self.codes = codes
         self.late = late
         self._free_at = 0.0
-        super().__init__(profile, limits=Limits(query=2.0))
+        super().__init__(profile, agents, limits=Limits(query=2.0))
         self.pair.fault = self._fault
 
     def _fault(self, datagram: Datagram) -> Iterable[float]:
@@ -42,118 +34,61 @@ class Slow(Player):
             return (max(0.0, self._free_at - self.pair.now),)
         if datagram.data[0] in self.codes:
             self._free_at = max(self.pair.now, self._free_at) + self.late
-            return (self.late,)
+            return (self._free_at - self.pair.now,)
         return PROMPT
 
-    def told_of_a_reset(self) -> bool:
-        """That nobody here asked for, since notices were looked at."""
-        return any(isinstance(notice, WorldReset) for notice in self.talk.take_notices())
-
-    @property
-    def resets(self) -> int:
-        return sum(entry["kind"] == "reset" for entry in self.pair.ledger)
-
-
-class Rebuilding(Slow):
-    """Acknowledges at once, and resets the world when it has been rebuilt: the next reset or step waits for that."""
-
-    def _fault(self, datagram: Datagram) -> Iterable[float]:
-        now, code = self.pair.now, datagram.data[0]
-        if datagram.to_server and code == ASKED:
-            self._free_at = max(now, self._free_at) + self.late
-            acknowledgement = ResetSimulationAck().encode(end=self.pair.server.profile.end_marker)
-            self.pair.answer(self.client, acknowledgement)
-        if datagram.to_server and code in {ASKED, VOTE}:
-            return (max(0.0, self._free_at - now),)
-        return LOST if not datagram.to_server and code == Code.RESET_SIMULATION_ACK else PROMPT
-
-
-# --- resets --------------------------------------------------------------------------------------------------------
-
 
 @BOTH
-@pytest.mark.parametrize("late", [1.5, 40.0])
-def test_votes_are_not_given_again_while_the_clock_shows_that_the_reset_is_not_done(
-    profile: Profile, late: float
-) -> None:
-    slow = Rebuilding(profile)
-    slow.begin(3)
-    slow.late = late
-    for _ in range(2):
-        assert slow.episode(1) == ""
-    assert not slow.told_of_a_reset()
-    assert slow.sent(ASKED) == slow.resets == 3
-
-
-@BOTH
-@pytest.mark.parametrize("late", [4.0, 9.0])
-def test_votes_that_were_given_again_bring_two_resets_and_the_episode_begins_behind_both(
-    profile: Profile, late: float
-) -> None:
-    slow = Rebuilding(profile, late=late)
-    # The clock stands at 0 before and behind it.
-    slow.reset()
-    assert slow.resets == slow.sent(ASKED) > 1
-    slow.steps(2)
-    slow.pair.settle(60.0)
-    assert not slow.told_of_a_reset()
-    assert slow.told(0) == ""
-    assert slow.machine.lateness.reset_took == pytest.approx(late, abs=0.5)
-    slow.begin(1)
-    assert not slow.told_of_a_reset()
-
-
-@BOTH
-def test_a_completion_for_each_agent_is_one_reset(profile: Profile) -> None:
-    player = Player(profile, 3)
-    player.pair.fault = lambda datagram: (
-        (0.0, 1e-5, 2e-5) if not datagram.to_server and datagram.data[0] in RESETS else PROMPT
-    )
-    for _ in range(3):
-        assert player.episode(5) == ""
-        assert not [notice for notice in player.talk.take_notices() if isinstance(notice, WorldReset)]
-
-
-# --- resets and steps ----------------------------------------------------------------------------------------------
-
-
-@BOTH
-@pytest.mark.parametrize("codes, steps", [(RESETS, 2), (STEP, 4)], ids=["reset", "step"])
+@pytest.mark.parametrize("agents", [1, 3])
+@pytest.mark.parametrize("late", [0.3, 1.3, 7.0])
+@pytest.mark.parametrize("codes, steps", [(RESETS, 2), (frozenset({DONE}), 4)], ids=["reset", "step"])
 def test_a_server_with_one_thread_may_work_for_longer_than_it_may_take_to_answer(
-    profile: Profile, codes: frozenset[Code], steps: int
+    profile: Profile, codes: frozenset[Code], steps: int, late: float, agents: int
 ) -> None:
-    slow = Slow(profile, codes, 7.0)
+    slow = Slow(profile, codes, late, agents)
     assert slow.episode(steps) == ""
     assert slow.episode(1) == ""
-    assert slow.sent(ASKED) == slow.resets == 2
-
-
-def asked_of(player: Player, code: Code) -> tuple[Any, float]:
-    """A reset or a step, and its limit."""
-    if code == VOTE:
-        return player.talk.step({"agent0": [0.5]}), player.machine.limits.step
-    return player.talk.reset(2), player.machine.limits.reset
+    assert slow.sent(ASKS_RESET) == 2 * agents
+    assert slow.sent(REQUEST) == agents * (steps + 1)
 
 
 @BOTH
-@pytest.mark.parametrize("code", [ASKED, VOTE])
+@pytest.mark.parametrize("code", [ASKS_RESET, REQUEST])
 def test_one_that_stays_silent_is_given_up_at_the_limit_of_what_it_was_asked_for(
     profile: Profile, code: Code
 ) -> None:
     player = Player(profile, limits=Limits())
     player.begin(1)
-    voted: list[Datagram] = []
+    asked: list[Datagram] = []
 
     def silent(datagram: Datagram) -> Iterable[float]:
         if datagram.data[0] == code:
-            voted.append(datagram)
-        return LOST if voted else PROMPT
+            asked.append(datagram)
+        return LOST if asked else PROMPT
 
     player.pair.fault = silent
-    exchange, limit = asked_of(player, code)
+    limits = player.machine.limits
+    exchange: Any = player.talk.step({"agent0": [0.5]}) if code == REQUEST else player.talk.reset(2)
+    limit = limits.step if code == REQUEST else limits.reset
     began = player.pair.now
     with pytest.raises(SessionLost, match="fell silent in the middle of a") as caught:
         player.client.do(exchange)
     took = player.pair.now - began
     assert limit <= took < limit + LAST_WORD + 0.1
     assert f"for {took:.1f} s" in caught.value.message
+
+
+@BOTH
+@pytest.mark.parametrize("agents", [1, 3])
+@pytest.mark.parametrize("pause", [0.5, 3.0])
+def test_a_server_that_is_stopped_for_a_while_costs_no_step(
+    profile: Profile, agents: int, pause: float
+) -> None:
+    """Nothing is lost: what was sent to it waits, and it answers all of it when it goes on."""
+    player = Player(profile, agents, limits=Limits())
+    player.begin(3)
+    back = player.pair.now + pause
+    player.pair.fault = lambda d: (max(0.0, back - player.pair.now),) if d.to_server else PROMPT
+    assert pause < player.step() < pause + 1.5
+    assert player.told(5) == ""
+    assert player.sent(REQUEST) == agents * 9

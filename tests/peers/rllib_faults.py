@@ -30,7 +30,7 @@ from ospbridge.rllink.exchanges import deliver, get_config, get_state, learn, ne
 from ospbridge.rllink.messages import Episodes
 from ospbridge.rllink.parcels import packed_up
 from ospbridge.rllink.timing import Limits
-from ospbridge.transport.stream_addresses import parse_stream
+from ospbridge.transport.tls import parse_stream
 from tests.peers.ports import free_port
 from tests.peers.relaying import END_WITHIN, json_lines, running
 from tests.rllink.episodes import episode

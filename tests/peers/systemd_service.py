@@ -402,7 +402,7 @@ def test_what_still_reads_weights_outlives_a_stop(container: Container) -> None:
     program = (
         "import signal, socket, time\n"
         "from ospbridge.daemon.notifying import Notifier\n"
-        "from ospbridge.transport.lingering import linger\n"
+        "from ospbridge.transport.streams import linger\n"
         "ours, theirs = socket.socketpair()\n"
         "def leave(*_):\n"
         "    linger(ours.fileno(), 600.0)\n"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ospbridge.session import absence, settling
+from ospbridge.session import connect, rebuild
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.session.drivers import Driver, driver
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _settled_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (absence, settling):
+    for module in (connect, rebuild):
         monkeypatch.setattr(module, "RESTART_SETTLES", SETTLES)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from ospbridge.interface import Endpoint
 from ospbridge.observe.runtime import runtime_directory
-from ospbridge.osp.server.machine import CloseHandler, OpenHandler, ServerMachine
+from ospbridge.osp.server import CloseHandler, OpenHandler, ServerMachine
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.lease import Lease, LeaseFile
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ospbridge.errors import LocalProtocolError
-from ospbridge.session.annotating import NextNote
+from ospbridge.session.agent_handle import NextNote
 
 
 def test_what_was_said_is_sent_as_float32_and_must_be_said_anew() -> None:
@@ -28,7 +28,7 @@ def test_what_was_said_is_sent_as_float32_and_must_be_said_anew() -> None:
 @pytest.mark.parametrize(
     "said, why",
     [
-        ((float("nan"), [1.0], None), "action_logp of agent 'cart' must be a finite number"),
+        ((float("nan"), [1.0], None), "action_logp of agent 'cart' must be finite"),
         ((0.0, np.array([np.nan], np.float32), None), "action_dist_inputs of agent 'cart' must be finite"),
         (([1.0, 2.0], [1.0], None), "must be one number"),
         (("much", [1.0], None), "action_logp of agent 'cart' must be numbers"),

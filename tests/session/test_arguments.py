@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from ospbridge.errors import ConfigurationError, LocalProtocolError, UsageError
+from ospbridge.osp.timing import Limits
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -75,7 +76,7 @@ def test_a_mistake_tells_what_was_expected_and_costs_nothing(mistake: str, used:
     assert used.controlled == ("agent1",)
     used.step_one([0.0, 0.0])
     # Nothing was sent: neither a part of what was asked for, nor what the simulator refuses.
-    assert used.take_notices() == []
+    assert used.pop_notices() == []
     assert used.audit() == ""
 
 
@@ -143,4 +144,10 @@ def test_a_session_of_trio_tells_the_same(tmp_path: Path) -> None:
             with pytest.raises(LocalProtocolError, match="a mapping from the name"):
                 session.step([[0.0, 0.0]])
             session.step({"agent": [0.0, 0.0]})
-        assert session.take_notices() == []
+        assert session.pop_notices() == []
+
+
+@pytest.mark.parametrize("wrong", [0, -1])
+def test_a_limit_that_is_no_memory_is_refused(wrong: int) -> None:
+    with pytest.raises(ValueError, match="memory limit must be a positive number of bytes"):
+        Limits(memory=wrong)

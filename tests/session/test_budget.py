@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ospbridge.errors import OspBridgeError, QueryTimeout, SessionLost, SimulatorNotFound, StepUncertain
-from ospbridge.osp.client.machine import ClientMachine
+from ospbridge.osp.client import ClientMachine
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
-from ospbridge.session import awaiting
-from ospbridge.session.attempts import BEGINNINGS, TRIES, Attempts, costs_nothing
-from ospbridge.session.awaiting import Awaiting
-from ospbridge.session.budget import Budget
+from ospbridge.session import rebuild
+from ospbridge.session.rebuild import BEGINNINGS, TRIES, Attempts, Awaiting, Budget, costs_nothing
 
 
 def test_ten_at_once_and_no_more() -> None:
@@ -45,7 +43,7 @@ def tries(*free: bool) -> int:
     """So many there are of one reset, while they fail so again and again."""
     attempts = Attempts()
     for number in range(1, 100):
-        if not attempts.go_on(free=free[(number - 1) % len(free)]):
+        if not attempts.again(free=free[(number - 1) % len(free)]):
             return number
     raise AssertionError("for ever")
 
@@ -74,7 +72,7 @@ def test_a_step_in_doubt_since_datagrams_come_twice_costs_one_only_where_the_ses
     profile: Profile, listened: bool
 ) -> None:
     machine = ClientMachine(profile)
-    machine.ever_registered_events = listened
+    machine.events_used = listened
     assert costs_nothing(IN_DOUBT, machine) == (not listened or profile.end_after_events_is_safe)
     assert costs_nothing(IN_DOUBT, machine) != (listened and profile is NERD)
 
@@ -93,7 +91,7 @@ def test_a_wait_is_said_once_it_takes_a_while_and_then_ever_more_rarely(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now, said = 100.0, []
-    monkeypatch.setattr(awaiting, "monotonic", lambda: now)
+    monkeypatch.setattr(rebuild, "monotonic", lambda: now)
     wait = Awaiting(500.0, lambda text: said.append((now - 100.0, text)))
     while now < 600.0:
         wait.mention(ABSENT)

@@ -18,8 +18,7 @@ from ospbridge.errors import SimulatorSilent
 from ospbridge.interface import Endpoint
 from ospbridge.osp.profile import DOCUMENT, NERD
 from ospbridge.osp.timing import Limits
-from ospbridge.session.arriving import Arrival
-from ospbridge.session.lease import stale_leases
+from ospbridge.session.lease import SessionLease, stale_leases
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.daemon.holes import HoledNetwork
@@ -69,8 +68,9 @@ def died(server: UdpSimulator | OneAtATime, *, step: bool = False) -> None:
     session.register("agent")
     session.reset(1)
     if step:
-        for vote in session.conversation.fill({"agent": [0.0, 0.0]}):
-            session._socket.send(vote.datagram)
+        session.core.fill({"agent": [0.0, 0.0]})
+        for request in session.core.filled:
+            session.channel.sock.send(request.datagram)
         wait_for(lambda: server.machine.steps)
     session.disown()
     assert len(leases()) == 1
@@ -80,11 +80,11 @@ def died(server: UdpSimulator | OneAtATime, *, step: bool = False) -> None:
 
 VICTIM = """
 import sys, time
-from ospbridge.osp.client import connecting
+from ospbridge.osp import connect
 from ospbridge.session.blocking import BlockingSession
 address, profile, state = sys.argv[1:]
 if state == "answered":
-    connecting.COLLECT = 60.0
+    connect.COLLECT = 60.0
 session = BlockingSession.connect(address, profile="auto" if state == "answered" else profile)
 if state in ("idle", "mid-step"):
     session.register("agent")
@@ -192,7 +192,7 @@ def test_however_many_leases_meet_silence_the_limit_holds_and_they_are_worth_as_
         assert "a session of process 1 with agent that ended without a goodbye (lease of " in str(
             caught.value
         )
-        assert [content(file)["tries"] for file in leases()] == [0, 0, 0]
+        assert [content(file).get("tries", 0) for file in leases()] == [0, 0, 0]
 
 
 def test_leases_that_meet_silence_leave_init_its_share_of_the_time() -> None:
@@ -213,15 +213,14 @@ def test_leases_that_meet_silence_leave_init_its_share_of_the_time() -> None:
 def test_whoever_is_interrupted_behind_the_answer_says_goodbye(
     either: Driver, profile: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(arrival: Arrival) -> None:
-        held(arrival)
-        if arrival.machine.answered is not None:
-            raise KeyboardInterrupt
+    def interrupted(lease: SessionLease, *place: Any, **owed: Any) -> None:
+        hold(lease, *place, **owed)
+        raise KeyboardInterrupt
 
-    held = Arrival._hold_place
+    hold = SessionLease.hold
     with deaf_to_others(profile) as server:
         with monkeypatch.context() as patched:
-            patched.setattr(Arrival, "_hold_place", interrupted)
+            patched.setattr(SessionLease, "hold", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 play(either, server)
         # Nobody says it once more for them.
@@ -275,7 +274,7 @@ def test_that_an_event_is_asked_for_stands_in_the_lease_before_it_is_asked(simul
         pass
 
     with BLOCKING.connect(simulator) as session:
-        session.machine.begin(session.conversation.register_event("/Synthetic/Mark"), time.monotonic())
+        session.machine.begin(session.core.register_event("/Synthetic/Mark"), time.monotonic())
         (file,) = leases()
         assert content(file)["events"] is True
         session.machine.interrupt(Killed())

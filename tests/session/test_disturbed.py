@@ -13,10 +13,10 @@ import pytest
 
 from ospbridge.errors import SessionLost, SimulatorNotFound
 from ospbridge.interface import Endpoint
-from ospbridge.osp.client.connecting import ConnectMachine
+from ospbridge.osp.connect import ConnectMachine
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.timing import Limits
-from ospbridge.session import tenure
+from ospbridge.session import lease
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.session.drivers import Driver
@@ -72,7 +72,7 @@ def test_a_session_goes_on_whatever_the_network_says(
 ) -> None:
     with either.connect(simulator, limits=LIMITS) as session:
         session.register("agent")
-        disturbed = session.link._socket = Disturbed(session.link._socket, number)
+        disturbed = session.channel.sock = Disturbed(session.channel.sock, number)
         session.reset(1)
         for _ in range(6):
             assert session.step({"agent": np.zeros(1, np.float32)})["agent"].outputs.shape == (1,)
@@ -98,10 +98,10 @@ def test_an_agent_whose_handler_only_seemed_to_be_gone_is_freed_where_another_ho
     either: Driver, simulator: UdpSimulator, monkeypatch: pytest.MonkeyPatch, *, far: bool
 ) -> None:
     if far:
-        monkeypatch.setattr(tenure, "is_loopback", lambda _: False)
+        monkeypatch.setattr(lease, "is_loopback", lambda _: False)
     session = either.connect(simulator, limits=LIMITS)
     session.register("agent")
-    session.link._socket = Refusing(session.link._socket)
+    session.channel.sock = Refusing(session.channel.sock)
     with pytest.raises(SessionLost, match="refused"):
         session.reset(1)
     session.close()
@@ -111,9 +111,7 @@ def test_an_agent_whose_handler_only_seemed_to_be_gone_is_freed_where_another_ho
 
 
 def test_a_firewall_that_turns_away_is_told_with_what_to_look_at() -> None:
-    machine = ConnectMachine(
-        Endpoint("10.0.0.1", 45454), None, limits=LIMITS, jitter=lambda: 0.5, now=monotonic()
-    )
+    machine = ConnectMachine(Endpoint("10.0.0.1", 45454), None, limits=LIMITS, now=monotonic())
     with pytest.raises(
         SimulatorNotFound, match=r"10\.0\.0\.1:45454 cannot be reached: No route to host"
     ) as caught:

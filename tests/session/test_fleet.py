@@ -12,13 +12,13 @@ import pytest
 
 from ospbridge.errors import BarrierStuck, LocalProtocolError, SessionClosed, SessionLost, StepUncertain
 from ospbridge.osp.codes import Code
+from ospbridge.osp.fast_path import FastPath
 from ospbridge.osp.profile import DOCUMENT, Profile
-from ospbridge.osp.server.machine import ServerMachine
-from ospbridge.osp.step.straight import StraightWay
+from ospbridge.osp.server import ServerMachine
 from ospbridge.osp.timing import Limits
 from ospbridge.session.blocking import BlockingSession
-from ospbridge.session.fleet_link import FleetLink
-from ospbridge.session.link import Link
+from ospbridge.session.channel import Channel
+from ospbridge.session.fleet import SessionFleet
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from ospbridge.simulator.udp import UdpSimulator
 from tests.session.drivers import Driver
@@ -50,12 +50,12 @@ Work: TypeAlias = Callable[[BlockingSession], Any]
 
 
 def by_exchange(session: BlockingSession) -> Any:
-    return session.conversation.step(dict.fromkeys(session.controlled, ACTION))
+    return session.core.step(dict.fromkeys(session.controlled, ACTION))
 
 
 def on_its_way(session: BlockingSession) -> Any:
-    session.conversation.fill(dict.fromkeys(session.controlled, ACTION))
-    return session.conversation.go_on
+    session.core.fill(dict.fromkeys(session.controlled, ACTION))
+    return session.core.resume
 
 
 @pytest.fixture(params=[by_exchange, on_its_way])
@@ -64,12 +64,12 @@ def step(request: pytest.FixtureRequest) -> Work:
     return found
 
 
-class Fleet(FleetLink):
+class Fleet(SessionFleet):
     """Tells what steps brought alike, whichever way they took."""
 
     def finish(self) -> list[Any]:
         results = super().finish()
-        return [found.outcomes() if isinstance(found, StraightWay) else found for found in results]
+        return [found.outcomes() if isinstance(found, FastPath) else found for found in results]
 
 
 def test_each_gets_the_outcome_of_its_own_simulator(profile: Profile, step: Work) -> None:
@@ -78,7 +78,7 @@ def test_each_gets_the_outcome_of_its_own_simulator(profile: Profile, step: Work
         for number in range(1, 10):
             for seed, result in enumerate(link.run([(s, step(s)) for s in several]), 1):
                 np.testing.assert_array_equal(result["agent"].outputs, expected(ACTION, number, 3, seed=seed))
-        link.leave(several)
+        link.close(several)
         assert all(session.closed for session in several)
 
 
@@ -142,7 +142,7 @@ def test_a_killed_simulator_is_told_and_the_others_go_on(step: Work) -> None:
 def test_an_error_of_one_exchange_is_its_result(step: Work) -> None:
     with sessions(SyntheticWorld(1, 3), SyntheticWorld(1, 3)) as (one, other):
         link = Fleet()
-        wrong, right = link.run([(one, one.conversation.step({})), (other, step(other))])
+        wrong, right = link.run([(one, one.core.step({})), (other, step(other))])
         assert isinstance(wrong, LocalProtocolError)
         assert "agent" in right
         other.close()
@@ -165,8 +165,8 @@ def test_an_interrupted_step_is_taken_for_no_later_one(step: Work, monkeypatch: 
         for _ in range(3):
             link.run([(one, step(one)), (other, step(other))])
         with monkeypatch.context() as patch:
-            for begins in ("begin", "set_off"):
-                patch.setattr(Link, begins, interrupted_behind(getattr(Link, begins)))
+            for owner, begins in ((Channel, "begin"), (BlockingSession, "start_step")):
+                patch.setattr(owner, begins, interrupted_behind(getattr(owner, begins)))
             with pytest.raises(KeyboardInterrupt):
                 link.begin([(one, step(one)), (other, step(other))])
         uncertain, result = link.run([(one, step(one)), (other, step(other))])
@@ -190,7 +190,7 @@ def test_all_simulators_are_told_goodbye_before_one_that_hangs_is_given_up(
         link = Fleet()
         link.begin([(s, step(s)) for s in several])
         monkeypatch.setattr(ServerMachine, "receive", silent)
-        link.leave(several)
+        link.close(several)
         assert all(session.closed for session in several)
     repeated = next((at for at, what in enumerate(told) if what in told[:at]), len(told))
     assert len({machine for machine, _ in told[:repeated]}) == 3
@@ -201,7 +201,7 @@ def test_who_waited_behind_others_and_leaves_in_a_fleet_locks_nobody_out(profile
         leaving = busy_for_a_while(busy)
         late = BLOCKING.connect(busy, limits=Limits(connect=20.0))
         leaving.join(30)
-        Fleet().leave([other, late])
+        Fleet().close([other, late])
         BLOCKING.connect(busy, limits=Limits(connect=20.0), reclaim_stale=False).close()
 
 
@@ -209,6 +209,6 @@ def test_sessions_that_were_given_up_free_their_agents_too() -> None:
     with sessions(SyntheticWorld(1, 3), SyntheticWorld(1, 3)) as several:
         given_up, _ = several
         given_up.machine.lost = SessionLost("silent for too long")
-        Fleet().leave(several)
+        Fleet().close(several)
         with BlockingSession.connect(given_up.server, profile=DOCUMENT, reclaim_stale=False) as other:
             assert all(entry.available for entry in other.agents())

@@ -39,9 +39,9 @@ from ospbridge.hub.replies import (
     Refusal,
 )
 from ospbridge.hub.requests import Again, Attach, Detach, Hello, HubRequest, Reset, Step
-from ospbridge.session import hub_exchange
+from ospbridge.session.agent_handle import AgentHandle
 from ospbridge.session.hub_client import HubClient, default_hub
-from ospbridge.session.hub_seat import HubSeat
+from ospbridge.session.hub_exchange import HubExchange
 from tests.session.servers import wait_for
 from tests.session.tiny_daemon import CART, TinyDaemon, daemon, feedback, numbers, usual
 
@@ -58,7 +58,7 @@ pytestmark = pytest.mark.loopback
 
 
 @contextmanager
-def seated(*, timeout: float = 10.0, wait: float = 0.0) -> Iterator[HubSeat]:
+def seated(*, timeout: float = 10.0, wait: float = 0.0) -> Iterator[AgentHandle]:
     seat = HubClient.connect(timeout=timeout, wait=wait).attach("cart")
     try:
         yield seat
@@ -138,7 +138,7 @@ def test_inputs_that_cannot_be_sent_are_refused_before_they_are(wrong: object) -
 def test_a_notice_that_the_world_is_held_suspends_the_deadline(
     pause: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ospbridge.session.hub_seat.MARGIN", -0.3)  # a step limit of 0.1 s
+    monkeypatch.setattr("ospbridge.session.agent_handle.MARGIN", -0.3)  # a step limit of 0.1 s
 
     def answer(request: HubRequest) -> Replies:
         if isinstance(request, Step):
@@ -151,38 +151,45 @@ def test_a_notice_that_the_world_is_held_suspends_the_deadline(
         assert seat.step(INPUTS).observation.tolist() == [0.75]
 
 
-def test_two_threads_that_wait_for_one_anothers_answers_are_told_so_long_before_the_limit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(hub_exchange, "LOOK_FOR_OTHERS", 0.05)
-    patient = Attached([CART], "document", True, 30.0, 30.0)
-    told: list[OspBridgeError] = []
+def test_a_second_thread_is_told_so_and_the_first_one_gets_its_answer() -> None:
+    asked, answering = threading.Event(), threading.Event()
 
-    def steps(seat: HubSeat) -> None:
-        try:
-            seat.step(INPUTS)
-        except OspBridgeError as error:
-            told.append(error)
+    def answer(request: HubRequest) -> Replies:
+        if isinstance(request, Step):
+            asked.set()
+            assert answering.wait(20)
+        return usual(request)
 
-    def silent(request: HubRequest) -> Replies:
-        return (
-            patient if isinstance(request, Attach) else None if isinstance(request, Step) else usual(request)
-        )
-
-    with daemon(silent), seated() as seat:
+    told: list[Feedback] = []
+    with daemon(answer), seated() as seat:
         seat.reset(1)
-        threads = [threading.Thread(target=steps, args=(seat,)) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(20)
-            assert not thread.is_alive()
-    assert any("two threads used the connection" in error.message for error in told)
-    assert len(told) == 2
+        seat._limits = (30.0, 30.0)
+        first = threading.Thread(target=lambda: told.append(seat.step(INPUTS)))
+        first.start()
+        assert asked.wait(20)
+        with pytest.raises(LocalProtocolError, match="two threads used the connection to the daemon"):
+            seat.step(INPUTS)
+        with pytest.raises(LocalProtocolError, match="two threads used the connection to the daemon"):
+            seat.reset(2)
+        answering.set()
+        first.join(20)
+        assert [each.observation.tolist() for each in told] == [[0.75]]
+        assert seat.step(INPUTS).observation.tolist() == [0.75]
+
+
+def test_behind_ctrl_c_at_the_end_of_an_exchange_its_thread_is_no_second_one() -> None:
+    with daemon() as hub, seated() as seat:
+        seat.reset(1)
+        # The answer was there, and the mark of who waits for it was not removed any more.
+        seat._client._user = threading.get_ident()
+        assert seat.step(INPUTS).observation.tolist() == [0.75]
+        seat._client._user = threading.get_ident()
+        seat.close()
+        wait_for(lambda: any(isinstance(request, Detach) for request in hub.requests))
 
 
 def test_a_hold_that_is_over_without_an_answer_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ospbridge.session.hub_seat.MARGIN", -0.3)
+    monkeypatch.setattr("ospbridge.session.agent_handle.MARGIN", -0.3)
 
     def answer(request: HubRequest) -> Replies:
         return [Held(0.05, "waits for weights")] if isinstance(request, Step) else usual(request)
@@ -220,6 +227,72 @@ def test_closing_gives_the_agent_back_and_may_be_repeated() -> None:
             seat.step(INPUTS)
         with pytest.raises(SessionClosed):
             seat.reset(1)
+
+
+@pytest.mark.parametrize("stands_still", [False, True], ids=["a daemon that waits", "one that stands still"])
+def test_whoever_waits_for_an_answer_is_woken_when_another_thread_closes(
+    stands_still: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ospbridge.session.hub_client.LEAVE", 0.2)
+    asked, goes_on = threading.Event(), threading.Event()
+
+    def answer(request: HubRequest) -> Replies:
+        if not isinstance(request, Step):
+            return usual(request)
+        asked.set()
+        assert not stands_still or goes_on.wait(20)
+        return None
+
+    ended: list[OspBridgeError] = []
+    with daemon(answer) as tiny, seated() as seat:
+        seat.reset(1)
+        seat._limits = (30.0, 30.0)
+
+        def step() -> None:
+            try:
+                seat.step(INPUTS)
+            except OspBridgeError as error:
+                ended.append(error)
+
+        thread = threading.Thread(target=step)
+        thread.start()
+        assert asked.wait(20)
+        seat.close()
+        thread.join(20)
+        assert [type(error) for error in ended] == [SessionClosed]
+        assert tiny.ends == (0 if stands_still else 1)
+        goes_on.set()
+
+
+def test_closing_in_a_handler_of_signals_ends_the_step_beneath() -> None:
+    def answer(request: HubRequest) -> Replies:
+        if isinstance(request, Step):
+            os.kill(os.getpid(), signal.SIGUSR1)
+            return None
+        return usual(request)
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: seat.close())
+    try:
+        with daemon(answer), seated() as seat:
+            seat.reset(1)
+            seat._limits = (30.0, 30.0)
+            with pytest.raises(SessionClosed):
+                seat.step(INPUTS)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_reset_that_waits_for_a_daemon_ends_when_another_thread_closes() -> None:
+    with daemon():
+        seat = HubClient.connect(timeout=30.0).attach("cart")
+        seat.reset(1)
+    with pytest.raises(HubLost):
+        seat.step(INPUTS)
+    timer = threading.Timer(0.2, seat.close)
+    timer.start()
+    with pytest.raises(SessionClosed):
+        seat.reset(2)
+    timer.join()
 
 
 # --- no daemon -----------------------------------------------------------------------------------------------------
@@ -278,7 +351,7 @@ def test_a_daemon_that_ends_while_an_environment_waits_at_it_is_waited_for_as_we
     def answer(request: HubRequest) -> Replies:
         return b"" if isinstance(request, ended) else usual(request)
 
-    started: list[HubSeat] = []
+    started: list[AgentHandle] = []
     waiting = threading.Thread(target=lambda: started.append(HubClient.connect(wait=30.0).attach("cart")))
     with daemon(answer) as tiny:
         with pytest.raises(HubLost) as caught, seated():
@@ -296,7 +369,7 @@ def test_a_daemon_that_ends_while_an_environment_waits_at_it_is_waited_for_as_we
 
 def test_a_glob_that_fits_several_agents_takes_none_of_them() -> None:
     def answer(request: HubRequest) -> Replies:
-        both = Attached([CART, replace(CART, name="cart2")], "document", True, 0.2, 0.3)
+        both = Attached([CART, replace(CART, name="cart2")], 0.2, 0.3)
         return both if isinstance(request, Attach) else usual(request)
 
     with daemon(answer) as tiny:
@@ -334,7 +407,7 @@ def test_an_agent_that_comes_back_with_another_interface_is_refused() -> None:
     def answer(request: HubRequest) -> Replies:
         nonlocal first
         if isinstance(request, Attach) and not first:
-            return Attached([other], "document", True, 1.0, 1.0)
+            return Attached([other], 1.0, 1.0)
         first = first and not isinstance(request, Attach)
         return usual(request)
 
@@ -403,7 +476,7 @@ def test_feedback_that_does_not_fit_the_agent_is_hub_lost(
     wrong: Callable[[AgentFeedback], list[AgentFeedback]],
     why: str,
     asked: type,
-    driving: Callable[[], AbstractContextManager[HubSeat | HubGroup]],
+    driving: Callable[[], AbstractContextManager[AgentHandle | HubGroup]],
 ) -> None:
     def answer(request: HubRequest) -> Replies:
         reply = usual(request)
@@ -412,8 +485,8 @@ def test_feedback_that_does_not_fit_the_agent_is_hub_lost(
         assert isinstance(reply, Feedbacks)
         return Feedbacks(wrong(reply.agents[0]))
 
-    def play(driver: HubSeat | HubGroup, seed: int) -> Feedback:
-        if isinstance(driver, HubSeat):
+    def play(driver: AgentHandle | HubGroup, seed: int) -> Feedback:
+        if isinstance(driver, AgentHandle):
             driver.reset(seed)
             return driver.step(INPUTS)
         driver.reset(seed)
@@ -429,7 +502,7 @@ def test_feedback_that_does_not_fit_the_agent_is_hub_lost(
 
 
 def test_a_daemon_that_falls_silent_is_given_up_after_its_own_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ospbridge.session.hub_seat.MARGIN", 0.1)
+    monkeypatch.setattr("ospbridge.session.agent_handle.MARGIN", 0.1)
 
     def answer(request: HubRequest) -> Replies:
         return None if isinstance(request, Step) else usual(request)
@@ -511,13 +584,13 @@ def test_who_is_turned_away_before_it_could_ask_is_told_why(
         sock.close()
         gone.set()
 
-    send = HubClient.send
+    send = HubExchange.send
 
-    def late(self: HubClient, frame: bytearray, limit: float) -> None:
+    def late(self: HubExchange, frame: bytearray, limit: float) -> None:
         assert gone.wait(10)
         send(self, frame, limit)
 
-    monkeypatch.setattr(HubClient, "send", late)
+    monkeypatch.setattr(HubExchange, "send", late)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "hub"))
         listener.listen()

@@ -10,10 +10,10 @@ import os
 import shutil
 import socket
 import threading
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Self
 
+import msgspec
 import pytest
 
 from ospbridge.interface import Endpoint
@@ -25,9 +25,10 @@ from ospbridge.osp.messages import (
     decode_request,
 )
 from ospbridge.osp.timing import Limits
-from ospbridge.session import blocking_connecting, reclaim, trio_connecting
+from ospbridge.session import connect
+from ospbridge.session.channel import Goodbye, say_goodbyes
+from ospbridge.session.connect import reclaim
 from ospbridge.session.lease import SUFFIX, Lease, LeaseFile, stale_leases
-from ospbridge.session.reclaim import successors
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.session.drivers import Driver
@@ -67,18 +68,22 @@ def test_another_that_looks_while_a_lease_is_made_neither_takes_nor_removes_it(
         ours.write(lease_of(SERVER))
     assert not found
     assert not list(stale_leases(SERVER, tmp_path))
-    assert ours.held
+    assert ours.stands
     ours.abandon()
     assert [other.agents for other, _ in stale_leases(SERVER, tmp_path)] == [{"agent": 1}]
 
 
-def test_a_lease_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("later", ["", ', "tries": 2', ', "tries": 2, "owed": 1, "marked": true'])
+def test_a_lease_of_an_earlier_version_is_read(tmp_path: Path, later: str) -> None:
     (tmp_path / "40000-50000.lease").write_text(
         '{"server": "127.0.0.1", "server_port": 45454, "local_host": "127.0.0.1", "local_port": 40000, '
-        '"handler_port": 50000, "profile": "nerd", "agents": {"cart": 3}, "events": true, "pid": 7}'
+        '"handler_port": 50000, "profile": "nerd", "agents": {"cart": 3}, "events": true, "pid": 7'
+        + later
+        + "}  "
     )
     ((found, file),) = stale_leases(SERVER, tmp_path)
-    assert (found.agents, found.events, found.tries) == ({"cart": 3}, True, 0)
+    assert (found.agents, found.events, found.tries) == ({"cart": 3}, True, 2 if later else 0)
+    assert (found.owed, found.marked) == ((1, True) if "owed" in later else (0, False))
     file.abandon()
 
 
@@ -90,7 +95,9 @@ def test_whoever_is_killed_while_it_writes_less_leaves_a_lease_that_can_be_read(
 
     session = LeaseFile(tmp_path)
     first = lease_of(SERVER)
-    session.write(replace(first, agents={f"a robot with a long name, {n}": n for n in range(50)}))
+    session.write(
+        msgspec.structs.replace(first, agents={f"a robot with a long name, {n}": n for n in range(50)})
+    )
     monkeypatch.setattr(os, "ftruncate", killed)
     session.write(first)
     session.abandon()
@@ -106,7 +113,7 @@ def test_what_is_no_lease_is_removed_and_one_of_another_server_left_alone(tmp_pa
         b"[]",
         b'{"server": "127.0.0.1"}',
         *(
-            json.dumps(asdict(LEASE) | wrong).encode()
+            json.dumps(msgspec.structs.asdict(LEASE) | wrong).encode()
             for wrong in (
                 {"handler_port": 65536},
                 {"local_port": 0},
@@ -128,7 +135,7 @@ def test_what_is_no_lease_is_removed_and_one_of_another_server_left_alone(tmp_pa
 def test_a_lease_whose_port_somebody_else_has_just_now_is_kept(tmp_path: Path) -> None:
     with bound() as other:
         left_behind(SERVER, tmp_path, local_port=other.getsockname()[1])
-        assert list(successors(SERVER, tmp_path, Limits())) == []
+        assert reclaim(SERVER, tmp_path, Limits()) == []
         ((found, file),) = stale_leases(SERVER, tmp_path)
         assert found.tries == 1
         file.remove()
@@ -138,13 +145,17 @@ def test_a_lease_whose_port_somebody_else_has_just_now_is_kept(tmp_path: Path) -
 def test_whoever_is_interrupted_while_it_frees_agents_leaves_them_to_the_next(
     either: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_: object) -> NoReturn:
+    def interrupted(goodbyes: list[Goodbye]) -> None:
+        monkeypatch.setattr(connect, "say_goodbyes", say_goodbyes)
         raise KeyboardInterrupt
 
+    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
+        # The guardian of this process is there from the first session on.
+        either.connect(simulator, leases=tmp_path).close()
     before = descriptors()
     with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator, bound() as handler:
         left_behind(simulator.address, tmp_path, handler_port=handler.getsockname()[1])
-        monkeypatch.setattr(reclaim.Successor, "goodbye", interrupted)
+        monkeypatch.setattr(connect, "say_goodbyes", interrupted)
         with pytest.raises(KeyboardInterrupt):
             either.connect(simulator, leases=tmp_path).close()
         ((found, file),) = stale_leases(simulator.address, tmp_path)
@@ -203,8 +214,7 @@ def test_several_dead_sessions_take_the_time_of_one(either: Driver, tmp_path: Pa
 def test_more_dead_sessions_than_are_dealt_with_at_once_are_all_dealt_with(
     either: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (blocking_connecting, trio_connecting):
-        monkeypatch.setattr(module, "AT_ONCE", 2)
+    monkeypatch.setattr(connect, "AT_ONCE", 2)
     with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
         for _ in range(5):
             # Whose handler is gone.
@@ -246,13 +256,14 @@ def test_who_starts_while_another_lets_go_finds_its_port_free_and_frees_its_agen
     """Else the lease is found worthless, and the agents stay taken."""
     session = either.connect(simulator, leases=tmp_path)
     session.register("agent1")
-    abandon = session.conversation.abandon_lease
+    file = session.core.lease._file
+    abandon = file.abandon
 
     def abandoned() -> None:
         abandon()
         Driver().connect(simulator, leases=tmp_path).close()
 
-    monkeypatch.setattr(session.conversation, "abandon_lease", abandoned)
+    monkeypatch.setattr(file, "abandon", abandoned)
     session._drop()
     assert not list(tmp_path.iterdir())
     assert not simulator.machine.controlled

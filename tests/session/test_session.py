@@ -24,12 +24,11 @@ from ospbridge.errors import (
     StepUncertain,
 )
 from ospbridge.observe.trace import TraceWriter, read_trace
-from ospbridge.osp.client.notices import WorldReset
+from ospbridge.osp.notices import WorldReset, told_by
 from ospbridge.osp.profile import NERD, Profile
-from ospbridge.osp.server.repository import text_variable
+from ospbridge.osp.repository import text_variable
 from ospbridge.osp.timing import Limits
 from ospbridge.session.blocking import BlockingSession
-from ospbridge.session.link import Link
 from ospbridge.session.trio_session import TrioSession
 from ospbridge.simulator.faults import FaultPlan
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
@@ -101,7 +100,7 @@ def test_losses_on_the_wire_cost_no_step_and_no_session(profile: Profile) -> Non
             SyntheticWorld(1, 2),
             port=0,
             profile=profile,
-            faults=FaultPlan(drop=0.02, seed=3),
+            faults=FaultPlan(drop=0.02, seed=8),
             ledger=ledger.append,
         ) as simulator,
         BLOCKING.connect(simulator) as session,
@@ -113,7 +112,7 @@ def test_losses_on_the_wire_cost_no_step_and_no_session(profile: Profile) -> Non
             outcome = session.step({"agent": inputs})["agent"]
             np.testing.assert_array_equal(outcome.outputs, expected(inputs, number + 1, 2, seed=3))
         assert session.audit() == ""
-        assert session.machine.retries > 0
+        assert told_by(session.pop_notices()).anomalies
     assert sum(entry["kind"] == "step" for entry in ledger) == 20
 
 
@@ -166,7 +165,7 @@ def test_an_event_that_a_task_wants_and_the_server_does_not_have_is_told(simulat
         with pytest.raises(
             ConfigurationError, match="no event '/No/Such', which the task of agent 'agent2' wants"
         ):
-            session.equip(tasks)
+            session.subscribe(tasks)
 
 
 def test_a_step_brings_the_variables_that_are_watched(either: Driver) -> None:
@@ -198,11 +197,11 @@ def test_a_server_gets_texts_back_as_it_gave_them() -> None:
 
 def test_a_session_at_rest_sees_resets_of_others(either: Driver, simulator: UdpSimulator) -> None:
     with either.connect(simulator) as watcher, either.connect(simulator) as driver:
-        assert watcher.take_notices() == []
+        assert watcher.pop_notices() == []
         driver.register("agent1")
         driver.reset(1)
         notices: list[object] = []
-        wait_for(lambda: notices.__iadd__(watcher.take_notices()))
+        wait_for(lambda: notices.__iadd__(watcher.pop_notices()))
         assert [type(notice) for notice in notices] == [WorldReset]
 
 
@@ -301,12 +300,12 @@ def test_a_thread_that_comes_into_the_midst_of_anothers_step_is_told_so(use: str
 def test_ctrl_c_between_the_parts_of_an_exchange_ends_it(
     simulator: UdpSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(_: Link) -> None:
+    def interrupt(_: BlockingSession) -> None:
         raise KeyboardInterrupt
 
     with BLOCKING.connect(simulator) as session:
         with monkeypatch.context() as patched:
-            patched.setattr(Link, "complete", interrupt)
+            patched.setattr(BlockingSession, "_complete", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 session.agents()
         assert [entry.name for entry in session.agents()] == ["agent1", "agent2"]

@@ -12,7 +12,7 @@ import pytest
 import ospbridge
 from ospbridge.errors import SessionLost
 from ospbridge.osp.timing import Limits
-from ospbridge.session.budget import CAPACITY
+from ospbridge.session.rebuild import CAPACITY
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.daemon.holes import HoledNetwork

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ospbridge.session.spinning import AGAIN_AFTER, NEAR_MISS, Spinning
+from ospbridge.transport.spinning import AGAIN_AFTER, NEAR_MISS, Spinning
 
 
 def test_sleeping_in_vain_halves_the_tries_and_a_near_miss_doubles_them() -> None:

@@ -50,19 +50,19 @@ def test_a_connected_client_hears_nobody_but_its_handler(
 ) -> None:
     with Driver().connect(simulator) as session:
         session.register("agent1")
-        local = session._socket.getsockname()[:2]
+        local = session.channel.sock.getsockname()[:2]
         for message in (ResetCommunicationAck(), EndAck(), NextSimulationStepAck(1)):
             stranger.sendto(message.encode(end=False), local)
         time.sleep(0.05)
-        assert session.take_notices() == []
+        assert session.pop_notices() == []
         steps(session)
-        assert session.take_notices() == []
+        assert session.pop_notices() == []
 
 
 def test_a_handler_hears_nobody_but_its_client(simulator: UdpSimulator, stranger: socket.socket) -> None:
     with Driver().connect(simulator) as session:
         session.register("agent1")
-        handler = session.conversation.handler
+        handler = session.core.handler
         for _ in range(3):
             stranger.sendto(End().encode(end=True), (handler.host, handler.port))
         steps(session)

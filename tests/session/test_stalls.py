@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import ospbridge
-from ospbridge.osp.client.notices import told_by
-from ospbridge.osp.client.stalls import STALLED
+from ospbridge.osp import client
+from ospbridge.osp.notices import STALLED, told_by
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
-from ospbridge.session import conversation, link, trio_link
+from ospbridge.session import core
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from ospbridge.osp.client.notices import Notice
+    from ospbridge.osp.notices import Notice
     from tests.session.drivers import Driver
 
 assert ospbridge.__version__
@@ -50,8 +50,7 @@ def stalling(profile: Profile = NERD) -> AbstractContextManager[UdpSimulator]:
 @pytest.fixture(autouse=True)
 def _however_busy_the_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
     # Steps that take long for another reason than a stall say that there is no time to lose on stalls.
-    for module in (link, trio_link):
-        monkeypatch.setattr(module, "LATE", STALLED)
+    monkeypatch.setattr(client, "LATE", STALLED)
 
 
 @pytest.fixture
@@ -61,7 +60,7 @@ def simulator() -> Iterator[UdpSimulator]:
 
 
 def remarks(session: Any) -> list[str]:
-    notices: list[Notice] = session.take_notices()
+    notices: list[Notice] = session.pop_notices()
     return [remark for remark in told_by(notices).remarks if "late" in remark]
 
 
@@ -100,7 +99,7 @@ def test_a_kind_of_server_that_loses_no_wake_ups_is_not_told_of(either: Driver) 
 def test_a_simulator_of_another_host_is_not_told_of(
     either: Driver, simulator: UdpSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(conversation, "is_of_this_host", lambda host: False)
+    monkeypatch.setattr(core, "is_of_this_host", lambda host: False)
     with either.connect(simulator) as session:
         assert not play(session)
 
@@ -110,10 +109,10 @@ def test_steps_that_wait_for_the_votes_of_others_tell_nothing_of_the_simulator(
 ) -> None:
     with either.connect(simulator) as session:
         session.machine.foreign = frozenset({"another"})
-        session.link._late(0.06)
+        session.note_sleep(0.06)
         session.machine.foreign = frozenset()
-        session.link._late(0.06)
-        assert not session.machine.stalls._late
+        session.note_sleep(0.06)
+        assert not session.machine.pace._late
 
 
 def single(address: str) -> Any:

@@ -10,12 +10,12 @@ import pytest
 
 from ospbridge.errors import AgentTaken, BarrierStuck
 from ospbridge.interface import AgentEntry, Endpoint, Match
-from ospbridge.osp.client.notices import told_by
+from ospbridge.osp.notices import told_by
 from ospbridge.osp.profile import NERD
 from ospbridge.osp.timing import Limits
-from ospbridge.session import lost_agents
-from ospbridge.session.lost_agents import explained, found_dead, given_up
-from ospbridge.session.matching import choose
+from ospbridge.session import lease
+from ospbridge.session.lease import explained, note_loss
+from ospbridge.session.names import choose
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.osp.pair import Pair
@@ -42,7 +42,7 @@ def gone(driver: Driver, simulator: UdpSimulator) -> None:
     """A session whose handler's port is closed, while this simulator still has its agent."""
     session = driver.connect(simulator)
     session.register("agent1")
-    session.link._refused(monotonic())
+    session.channel.refused(monotonic())
     session.close()
 
 
@@ -100,7 +100,7 @@ def test_agents_that_only_our_dead_have_are_freed_by_a_restart_of_the_communicat
         either.connect(simulator, limits=Limits(close=0.3)) as session,
     ):
         session.register("agent1", "agent2")
-        (told,) = told_by(session.take_notices()).remarks
+        (told,) = told_by(session.pop_notices()).remarks
     assert told.endswith("was restarted, which alone freed agent1 of a killed session of ours")
     assert leases() == []
 
@@ -132,11 +132,11 @@ def test_who_really_is_another_client_is_still_said_to_be_one(
 
 @pytest.mark.loopback
 def test_what_was_had_again_since_is_nobodys_loss_any_more(simulator: UdpSimulator) -> None:
-    given_up(simulator.address, ["agent1", "agent2"])
+    note_loss(simulator.address, ["agent1", "agent2"], "was given up")
     register(BLOCKING, simulator, "agent1")
     with BLOCKING.connect(simulator) as other:
         other.register("agent1", "agent2")
-        given_up(simulator.address, ["agent2"])
+        note_loss(simulator.address, ["agent2"], "was given up")
         with pytest.raises(AgentTaken, match="another client"):
             register(BLOCKING, simulator, "agent1")
         with pytest.raises(AgentTaken, match="a session of ours"):
@@ -151,12 +151,12 @@ def test_a_loss_of_long_ago_or_at_another_simulator_explains_nothing(
         with pytest.raises(AgentTaken, match=whom), explained(SERVER, tmp_path):
             choose([cart], ["cart"], server=SERVER, mine=(), available=True)
 
-    found_dead(Endpoint("127.0.0.1", 45455), ["cart"])
+    note_loss(Endpoint("127.0.0.1", 45455), ["cart"], "was found dead")
     blamed("another client")
-    found_dead(SERVER, ["cart"])
+    note_loss(SERVER, ["cart"], "was found dead")
     blamed("a session of ours")
-    later = monotonic() + lost_agents.RECENT
-    monkeypatch.setattr(lost_agents, "monotonic", lambda: later)
+    later = monotonic() + lease.RECENT
+    monkeypatch.setattr(lease, "monotonic", lambda: later)
     blamed("another client")
 
 
@@ -226,7 +226,7 @@ def test_whoever_leaves_agents_of_one_name_to_others_is_told_so_once(profile: Pr
         talk = client.conversation
         client.do(talk.register(client.do(talk.matching(("twin",)))))
         client.do(talk.register(client.do(talk.matching(("twin",)))))
-        told.append([remark.partition(" of ")[2] for remark in told_by(talk.take_notices()).remarks])
+        told.append([remark.partition(" of ")[2] for remark in told_by(talk.pop_notices()).remarks])
     ending = "are called 'twin'", "is called 'twin'"
     assert [len(remarks) for remarks in told] == [1, 1, 0]
     assert [remarks[0].endswith(end) for remarks, end in zip(told, ending, strict=False)] == [True, True]

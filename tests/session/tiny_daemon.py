@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ospbridge.hub.decoding import VERSION, decode_request
 from ospbridge.hub.descriptions import AgentDescription
-from ospbridge.hub.framing import Incoming, encode
+from ospbridge.hub.framing import Incoming, decode_request, encode
 from ospbridge.hub.replies import (
     AgentFeedback,
     Attached,
@@ -23,7 +22,7 @@ from ospbridge.hub.replies import (
     Refusal,
     Welcome,
 )
-from ospbridge.hub.requests import Again, Attach, Detach, Hello, HubRequest, Reset, Step
+from ospbridge.hub.requests import VERSION, Again, Attach, Detach, Hello, HubRequest, Reset, Step
 from ospbridge.session.hub_client import default_hub
 from ospbridge.transport.unix import HubSocket
 
@@ -42,7 +41,7 @@ CART = AgentDescription(
     (np.array([-2], np.float32).tobytes(), np.array([2], np.float32).tobytes()),
     (np.array([-1, 0], np.float32).tobytes(), np.array([1, 1], np.float32).tobytes()),
 )
-ATTACHED = Attached([CART], "document", True, 0.2, 0.3)
+ATTACHED = Attached([CART], 0.2, 0.3)
 
 
 def feedback(
@@ -80,10 +79,10 @@ def usual(request: HubRequest) -> Replies:
     """What a daemon answers; a step brings back the sum of the inputs."""
     match request:
         case Hello():
-            return Welcome(VERSION, "0", 1)
+            return Welcome(VERSION)
         case Attach():
             return ATTACHED
-        case Reset(_, seed):
+        case Reset(seed):
             return feedback(0.0, seed=seed)
         case Step([(_, inputs)]):
             return feedback(float(np.frombuffer(inputs, "<f4").sum()))

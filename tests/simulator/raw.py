@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ospbridge.osp.client.unasked import RESET_COMPLETED
+from ospbridge.osp.client import RESET_COMPLETED
 from ospbridge.osp.profile import InitForm
 
 if TYPE_CHECKING:

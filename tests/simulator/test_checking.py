@@ -9,7 +9,8 @@ import pytest
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.interface import InterfaceValue
-from ospbridge.osp.profile import DOCUMENT
+from ospbridge.osp.profile import DOCUMENT, NERD
+from ospbridge.osp.repository import text_variable
 from ospbridge.osp.world import WorldAgent
 from ospbridge.simulator.checking import check_world
 from ospbridge.simulator.synthetic import SyntheticWorld
@@ -73,3 +74,18 @@ def test_names_are_texts(name: Any) -> None:
 def test_a_simulator_is_not_made_for_such_a_world() -> None:
     with pytest.raises(ConfigurationError, match="time_step"):
         UdpSimulator(world(time_step=0), port=0)
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"agents": [WorldAgent("Knöchel", [WHOLE], [WHOLE])]},
+        {"agents": [WorldAgent("a", [WHOLE], [InterfaceValue("/Knöchel", -1.0, 1.0)])]},
+        {"events": ("/Stoß",)},
+        {"variables": [text_variable("/Größe")]},
+    ],
+)
+def test_names_of_a_nerd_server_are_ascii(named: dict[str, Any]) -> None:
+    check_world(world(**named), DOCUMENT)
+    with pytest.raises(ConfigurationError, match="sends zeros for all but ASCII"):
+        check_world(world(**named), NERD)

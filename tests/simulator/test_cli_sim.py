@@ -7,8 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +101,37 @@ def test_the_first_line_is_the_address_and_a_signal_ends_it_with_0(
         hello, line = process.stderr.read().splitlines()
         assert hello == "Hello from the community"
         assert json.loads(line)["agents"] == ["chatty"]
+
+
+BACKTRACKING = ["(.*)*Q", "(a|aa)+$", "(.*.*.*.*.*.*)*Q", "(.{0,30}){0,10}Q", "((((.*)*)*)*)*Q"]
+"""Expressions that take a matcher which tries one way after the other longer than anybody waits."""
+
+
+@pytest.mark.parametrize("profile", ["document", "nerd"])
+def test_no_expression_of_a_client_makes_it_deaf_to_others_and_to_sigterm(profile: str) -> None:
+    options = ("--synthetic", "2,3", "--values", "2000", "--profile", profile, "--quiet")
+    ended = threading.Event()
+
+    def flood(client: RawClient, expression: str) -> None:
+        with suppress(OSError):  # the simulator is gone, or does not keep up
+            while not ended.is_set():
+                client.send(b"\x28" + expression.encode() + b"\0")
+
+    with (
+        running("-m", "ospbridge", "sim", "--port", "0", *options) as (process, address),
+        ExitStack() as stack,
+    ):
+        clients = [stack.enter_context(RawClient(address, PROFILES[profile])) for _ in BACKTRACKING]
+        for client, expression in zip(clients, BACKTRACKING, strict=True):
+            assert client.find(expression) == {}
+        threads = stack.enter_context(ThreadPoolExecutor(len(clients)))
+        stack.callback(ended.set)
+        for client, expression in zip(clients, BACKTRACKING, strict=True):
+            threads.submit(flood, client, expression)
+        with RawClient(address, PROFILES[profile]) as other:
+            assert other.overview() == {"agent": 1}
+        process.terminate()
+        assert process.wait(timeout=3) == 0
 
 
 # --- what it hosts ----------------------------------------------------------------------------------------------------

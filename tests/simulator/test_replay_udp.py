@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,9 +13,10 @@ import pytest
 import ospbridge  # noqa: F401  # registers the environments
 from ospbridge.interface import Endpoint
 from ospbridge.observe.trace import read_trace
-from ospbridge.osp.client import connecting
+from ospbridge.osp import client, step
 from ospbridge.osp.messages import StepCompleted
-from ospbridge.osp.profile import DOCUMENT, NERD, PROFILES
+from ospbridge.osp.profile import NERD, PROFILES
+from ospbridge.session import blocking
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.replay_script import read_scripts
@@ -69,9 +69,9 @@ def differing(told: list[Told]) -> list[str]:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine a client loses its patience now and then, and what it repeats then differs each time."""
-    for profile in (DOCUMENT, NERD):
-        monkeypatch.setattr(connecting, profile.name.upper(), replace(profile, patience=10.0))
+    """On a busy machine a client takes a pause for silence now and then, and what it asks then differs each time."""
+    for module in (client, step, blocking):
+        monkeypatch.setattr(module, "SILENCE", 10.0)
 
 
 @pytest.mark.usefixtures("patient")

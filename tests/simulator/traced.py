@@ -23,7 +23,7 @@ from ospbridge.osp.messages import (
     StepCompletedAck,
 )
 from ospbridge.osp.profile import InitForm
-from ospbridge.osp.server.machine import CloseHandler, OpenHandler, Send
+from ospbridge.osp.server import CloseHandler, OpenHandler, Send
 from ospbridge.simulator.replay_script import read_scripts
 from ospbridge.simulator.replaying import ReplayMachine, Told, What
 

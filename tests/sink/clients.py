@@ -18,7 +18,7 @@ from ospbridge.rllink.framing import header
 from ospbridge.rllink.messages import Episodes
 from ospbridge.rllink.timing import Limits
 from ospbridge.sink.serving import Sink
-from ospbridge.transport.stream_addresses import StreamAddress, parse_stream
+from ospbridge.transport.tls import StreamAddress, parse_stream
 
 if TYPE_CHECKING:
     import ssl

@@ -21,7 +21,7 @@ from ospbridge.sink import serving
 from ospbridge.sink.policy_file import PolicyFile
 from ospbridge.sink.serving import Sink
 from ospbridge.sink.store import Store
-from ospbridge.transport.stream_addresses import parse_stream
+from ospbridge.transport.tls import parse_stream
 from tests.sink.clients import (
     PING,
     PONG,

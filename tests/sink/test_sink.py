@@ -25,7 +25,7 @@ from ospbridge.rllink.messages import EpisodesAndGetState
 from ospbridge.rllink.weights import ModuleWeights
 from ospbridge.sink.policy_file import PolicyFile
 from ospbridge.sink.store import LOCK, Store
-from ospbridge.transport.stream_addresses import ServerTls, parse_stream
+from ospbridge.transport.tls import ServerTls, parse_stream
 from tests.daemon.certificates import Authority
 from tests.sink.clients import fragment, linked, recorded, save, sent, sink
 

@@ -1,8 +1,8 @@
 """``python -m tests.storm``: whole bridges in storms, one for each seed; a seed that fails is replayed by its number.
 
-python -m tests.storm 4711                     one seed, told in full
-python -m tests.storm 0:1000                   a range, in as many processes as there are cores
-python -m tests.storm 0:100000 --machines      the machines alone, which is quicker
+python -m tests.storm 4711             one seed, told in full
+python -m tests.storm 0:1000           a range, in as many processes as there are cores
+python -m tests.storm.seeds 0:100000   sessions alone, which is quicker
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tests.storm.judging import played, played_by_machines
+from tests.storm.judging import played
 from tests.storm.lives import HARSH, MILD, Storm
 
 if TYPE_CHECKING:
@@ -45,30 +45,21 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.storm", description=__doc__)
     parser.add_argument("seeds", help="a seed, or FIRST:END")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
-    parser.add_argument("--machines", action="store_true", help="the machines alone, wired in memory")
     parser.add_argument("--mild", action="store_true", help="0.5 %% of each fault instead of 10 %%")
     parser.add_argument("--told", type=int, default=0, help="an environment that was told so often is done")
-    parser.add_argument(
-        "--ran", type=int, default=0, help="with --machines: the world makes so many steps only"
-    )
     options = parser.parse_args(arguments)
-    if options.ran and not options.machines:
-        parser.error("--ran is for --machines")
     first, colon, end = options.seeds.partition(":")
     seeds = range(int(first), int(end) if colon else int(first) + 1)
-    storms = [
-        Storm.of(seed, MILD if options.mild else HARSH, told=options.told, ran=options.ran) for seed in seeds
-    ]
-    play = played_by_machines if options.machines else played
+    storms = [Storm.of(seed, MILD if options.mild else HARSH, told=options.told) for seed in seeds]
     began = time.monotonic()
     if not colon:
-        work, found = play(storms[0])
+        work, found = played(storms[0])
         tell(work, time.monotonic() - began)
         click.echo("\n".join(f"  FAULT {fault}" for fault in found))
         return bool(found)
     failed = episodes = untold = steps = datagrams = 0
     with ProcessPoolExecutor(options.jobs) as pool:
-        for done, (work, found) in enumerate(pool.map(play, storms, chunksize=4), start=1):
+        for done, (work, found) in enumerate(pool.map(played, storms, chunksize=4), start=1):
             failed += bool(found)
             for fault in found:
                 click.echo(f"seed {work.storm.seed}: {fault}")

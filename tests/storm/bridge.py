@@ -37,7 +37,7 @@ from ospbridge.sink.serving import Sink
 from ospbridge.sink.store import Store
 from ospbridge.task.making import task_maker
 from ospbridge.task.reading import read
-from ospbridge.transport.stream_addresses import StreamAddress
+from ospbridge.transport.tls import StreamAddress
 from tests.storm.lives import HORIZON, INPUTS, OUTPUTS, Episode, Life, Storm, inputs
 from tests.storm.virtual import Signals, Streams, pause, virtual
 
@@ -186,7 +186,8 @@ class _Player:
         life = self._life
         observation, _ = env.reset(seed=1 + len(life.episodes))
         self._stuck = 0
-        episode = Episode(observations=[observation.tolist()])
+        # Whether its session is a new one is not for an environment to know.
+        episode = Episode(observations=[observation.tolist()], after_end=True)
         life.episodes.append(episode)
         while not episode.ended:
             if self._storm.thinks:

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 from ospbridge.record.reading import read_recording
 from tests.storm.bridge import Work, run
 from tests.storm.lives import untrue
-from tests.storm.machines import play
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.storm.lives import Storm
 
-__all__ = ["faults", "played", "played_by_machines"]
+__all__ = ["faults", "played"]
 
 
 def played(storm: Storm) -> tuple[Work, list[str]]:
@@ -31,23 +30,13 @@ def played(storm: Storm) -> tuple[Work, list[str]]:
         return work, list(faults(work))
 
 
-def played_by_machines(storm: Storm) -> tuple[Work, list[str]]:
-    """The same of the machines alone."""
-    work = Work(storm)
-    try:
-        work.lives, work.ledger, work.datagrams = play(storm)
-    except Exception as error:  # noqa: BLE001  # told with its seed
-        return work, [_in_full(error)]
-    return work, list(untrue(work.lives, work.ledger))
-
-
 def _in_full(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))
 
 
 def faults(work: Work) -> Iterator[str]:
     """What did not hold of a whole bridge."""
-    yield from untrue(work.lives, work.ledger)
+    yield from map(str, untrue(work.lives, work.ledger))
     yield from _not_arrived(work)
 
 

@@ -1,4 +1,4 @@
-"""Sockets, counters and polls for one trio run: a whole bridge in one process, under virtual time.
+"""Sockets and polls for one trio run: a whole bridge in one process, under virtual time.
 
 What is sent is there at once; nothing is lost here: that is what the simulator's own faults are for. Blocking code
 waits through greenback, which lets the other tasks of the run go on meanwhile.
@@ -12,7 +12,6 @@ import os
 import select
 import socket
 import struct
-from array import array
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -22,7 +21,7 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Counter", "Epoll", "Kernel", "Patient", "Poll", "Socket", "System"]
+__all__ = ["Epoll", "Kernel", "Patient", "Poll", "Socket"]
 
 HOST: Final = "127.0.0.1"
 FIRST_DESCRIPTOR: Final = 1_000_000
@@ -61,11 +60,6 @@ class Kernel:
         descriptor = next(self.descriptors)
         self.files[descriptor] = file
         return descriptor
-
-    def again(self, descriptor: int) -> int:
-        """Another descriptor for the same file, of this kernel's or real."""
-        file = self.files.get(descriptor)
-        return os.dup(descriptor) if file is None else self.add(file)
 
     def file(self, which: Any) -> File | Epoll | None:
         """A file of this kernel's, by itself or its descriptor."""
@@ -110,58 +104,14 @@ class File:
             each.set()
 
 
-class Counter(File):
-    """What ``os.eventfd`` makes."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__()
-        self._count = count
-
-    @property
-    def readable(self) -> bool:  # type: ignore[override]
-        return self._count > 0
-
-    def write(self, more: int) -> None:
-        self._count += more
-        self.changed()
-
-    def read(self) -> int:
-        if not self._count:
-            raise BlockingIOError
-        count, self._count = self._count, 0
-        return count
-
-
-class System:
-    """What of ``os`` concerns descriptors; memory is real."""
-
-    @staticmethod
-    def eventfd(count: int, _flags: int = 0) -> int:
-        return Kernel.current.add(Counter(count))
-
-    @staticmethod
-    def eventfd_write(descriptor: int, more: int) -> None:
-        System._counter(descriptor).write(more)
-
-    @staticmethod
-    def eventfd_read(descriptor: int) -> int:
-        return System._counter(descriptor).read()
-
-    @staticmethod
-    def _counter(descriptor: int) -> Counter:
-        file = Kernel.current.files.get(descriptor)
-        if not isinstance(file, Counter):
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-        return file
-
-    @staticmethod
-    def close(descriptor: int) -> None:
-        if Kernel.current.files.pop(descriptor, None) is None:
-            os.close(descriptor)
-
-
 class Socket(File):
     """UDP over IPv4, or a Unix stream; never blocks."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def __init__(self, family: int = socket.AF_INET, kind: int = socket.SOCK_STREAM, proto: int = 0) -> None:
         super().__init__()
@@ -174,8 +124,6 @@ class Socket(File):
         self.path = ""
         self.backlog: deque[Socket] = deque()
         self.stream = bytearray()
-        self.rights: deque[list[int]] = deque()
-        """Descriptors that came along with bytes of the stream."""
         self._descriptor = self.kernel.add(self)
 
     @classmethod
@@ -244,14 +192,17 @@ class Socket(File):
         self.getsockname()
         self.peer = address[0], address[1]
 
+    def shutdown(self, _: int) -> None:
+        """Of a stream: nothing more comes from here."""
+        if self.other is not None:
+            self.other.ended = True
+            self.other.changed()
+
     def close(self) -> None:
         if self._descriptor < 0:
             return
         self.kernel.files.pop(self._descriptor)
         self._descriptor = -1
-        for came in self.rights:
-            for descriptor in came:
-                System.close(descriptor)
         if self.name is not None:
             self.kernel.bound.pop(self.name, None)
         if self.kernel.listening.get(self.path) is self:
@@ -281,11 +232,8 @@ class Socket(File):
         self.other.changed()
         return len(data)
 
-    def sendmsg(self, buffers: Any, control: Any, _flags: int = 0) -> int:
-        """Of datagrams: each buffer is one, cut apart as UDP_SEGMENT has it. Of a stream: with descriptors."""
-        if self.type == socket.SOCK_STREAM and self.other is not None:
-            for _, _, descriptors in control:
-                self.other.rights.append([self.kernel.again(each) for each in descriptors])
+    def sendmsg(self, buffers: Any, _control: Any, _flags: int = 0) -> int:
+        """Each buffer is a datagram."""
         return sum(self.send(buffer) for buffer in buffers)
 
     def recvfrom(self, size: int) -> tuple[bytes, tuple[str, int]]:
@@ -338,15 +286,6 @@ class Patient:
     def recv_into(self, buffer: Any) -> int:
         self._wait()
         return self._socket.recv_into(buffer)
-
-    def recvmsg_into(self, buffers: Any, _room: int, _flags: int = 0) -> tuple[int, list[Any], int, None]:
-        self._wait()
-        count = self._socket.recv_into(buffers[0])
-        rights = self._socket.rights
-        came = (
-            [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", rights.popleft()).tobytes())] if rights else []
-        )
-        return count, came, 0, None
 
 
 class Epoll:
@@ -445,7 +384,7 @@ class Poll:
 
     def poll(self, milliseconds: float | None = None) -> list[tuple[int, int]]:
         files = self._files.values()
-        if not any(file.readable for file in files):
+        if milliseconds != 0 and not any(file.readable for file in files):
             until = float("inf") if milliseconds is None else trio.current_time() + milliseconds / 1000
             greenback.await_(until_ready(files, until))
         return [(descriptor, select.POLLIN) for descriptor, file in self._files.items() if file.readable]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -13,14 +13,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = [
+    "DIFFERENT",
     "HARSH",
     "HORIZON",
     "INPUTS",
     "MILD",
+    "NEUTRAL",
     "OUTPUTS",
     "Episode",
     "Life",
     "Storm",
+    "Untruth",
     "Weather",
     "inputs",
     "untrue",
@@ -66,16 +69,20 @@ class Storm:
     """Seconds before each step of an environment."""
     told: int = 0
     """After so many episodes whose end was told an environment has lived enough; 0: never."""
-    ran: int = 0
-    """After so many steps of the world every environment has lived enough; 0: never. For the machines alone."""
+    horizon: int = HORIZON
+    """Steps of an episode. This and what follows: for sessions without a bridge."""
+    stall: float = 0.0
+    """Probability that a completion comes 50 ms late."""
+    runs: float = 0.0
+    """Seconds that the simulator's process runs until it is stopped for 0.1 to 2 s, on the average; 0: it never is."""
 
     @classmethod
-    def of(cls, seed: int, weather: Weather | None = None, *, told: int = 0, ran: int = 0) -> Storm:
+    def of(cls, seed: int, weather: Weather | None = None, *, told: int = 0) -> Storm:
         """Each number of agents and clients that there can be, in both profiles, comes again every 18 seeds."""
         crews = [(agents, clients) for agents in range(1, 5) for clients in range(1, min(agents, 3) + 1)]
         agents, clients = crews[seed // 2 % len(crews)]
         profile = ("document", "nerd")[seed % 2]
-        return cls(seed, profile, agents, clients, weather or HARSH, told=told, ran=ran)
+        return cls(seed, profile, agents, clients, weather or HARSH, told=told)
 
     @property
     def direct(self) -> list[str]:
@@ -99,6 +106,10 @@ class Episode:
     """A step said so."""
     told: str = ""
     """Why the bridge ended it."""
+    after_end: bool = False
+    """Its session took the place of one that had ended: requests of that one may have stepped the world before."""
+    written: int = 0
+    """Entries that the ledger had when its audit began, where that is known: no step among them may be too many."""
 
 
 @dataclass
@@ -111,6 +122,13 @@ class Life:
     done: bool = False
     troubles: list[str] = field(default_factory=list)
     """Errors outside of an episode."""
+    other: int = 0
+    """Added to the number of its steps, so that no two agents are given the same."""
+
+    def next_inputs(self) -> list[float]:
+        """Of its next step: nobody else is given the same, for long."""
+        self.steps += 1
+        return inputs(self.other + self.steps)
 
     def enough(self, storm: Storm) -> bool:
         """Whether it took its steps, or was told so often that more would show nothing new."""
@@ -124,8 +142,29 @@ def inputs(number: int) -> list[float]:
     return [float(value)] * INPUTS
 
 
-def untrue(lives: Sequence[Life], ledger: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """What is believed of an episode that nothing was told about, and was otherwise."""
+@dataclass(frozen=True)
+class Untruth:
+    """What an environment believes of a step, and was otherwise."""
+
+    agent: str
+    episode: int
+    step: int
+    """0 is the neutral step behind the reset."""
+    given: list[float]
+    what: str
+    ran: tuple[float, ...] = ()
+    """The inputs of the step in truth, where they were others."""
+    brought: tuple[float, ...] = ()
+    """The observation, where it was another step's."""
+    surplus: bool = False
+    """All was as it should be, and one step more ran."""
+
+    def __str__(self) -> str:
+        return f"{self.agent}, episode {self.episode}: {self.what}"
+
+
+def untrue(lives: Sequence[Life], ledger: Sequence[Mapping[str, Any]]) -> Iterator[Untruth]:
+    """What is believed of an episode that nothing was told about, and was otherwise: the first of each episode."""
     for life in lives:
         used = [entry["agents"][life.agent]["inputs"] for entry in ledger]
         ran: dict[tuple[float, ...], int] = {}
@@ -134,34 +173,51 @@ def untrue(lives: Sequence[Life], ledger: Sequence[dict[str, Any]]) -> Iterator[
                 ran.setdefault(tuple(inputs), at)
         for number, episode in enumerate(life.episodes):
             if episode.ended and not episode.told:
-                for fault in _untrue(episode, used, ran, ledger):
-                    yield f"{life.agent}, episode {number}: {fault}"
+                found = _untrue(episode, used, ran, ledger)
+                if found is not None:
+                    yield replace(found, agent=life.agent, episode=number)
 
 
 def _untrue(
     episode: Episode,
     used: Sequence[list[float]],
     ran: Mapping[tuple[float, ...], int],
-    ledger: Sequence[dict[str, Any]],
-) -> Iterator[str]:
-    """What an environment believes of an episode that it was told nothing about, although it was otherwise.
+    ledger: Sequence[Mapping[str, Any]],
+) -> Untruth | None:
+    """``used``: the agent's inputs of each entry of the ledger; ``ran``: where which were first used.
 
-    ``used``: the agent's inputs of each entry of the ledger; ``ran``: where which were first used. What runs between
-    two episodes, when a request is late, belongs to neither.
+    What runs between two episodes, when a request is late, belongs to neither.
     """
+
+    def wrong(
+        step: int, what: str, *, ran: tuple[float, ...] = (), brought: tuple[float, ...] = ()
+    ) -> Untruth:
+        return Untruth("", 0, step, episode.actions[max(step - 1, 0)], what, ran, brought)
+
     first = ran.get(tuple(episode.actions[0]))
     if first is None:
-        yield f"its first step, with {episode.actions[0]}, never ran"
-        return
-    begun: dict[str, Any] = ledger[first - 2] if first >= 2 else {"kind": "nothing"}
-    if begun["kind"] != "reset" or used[first - 1] != NEUTRAL:
-        yield f"its first step was number {ledger[first]['n']}, which no reset and neutral step went before"
-        return
+        return wrong(1, f"its first step, with {episode.actions[0]}, never ran")
+    reset = first - 1
+    while reset >= 0 and ledger[reset]["kind"] == "step":
+        reset -= 1
+    if reset < 0 or used[first - 1] != NEUTRAL or not (first - reset == 2 or episode.after_end):
+        return wrong(
+            0, f"its first step was number {ledger[first]['n']}, which no reset and neutral step went before"
+        )
+    seed = ledger[reset]["seed"]
     for at, action in enumerate([NEUTRAL, *episode.actions]):
         place = first - 1 + at
-        if place >= len(ledger) or ledger[place]["kind"] != "step" or used[place] != action:
-            yield f"step {at} was given {action}, ran with {used[place] if place < len(ledger) else 'nothing'}"
-            return
-        true = expected(np.array(action, np.float32), at + 1, OUTPUTS, seed=begun["seed"])
-        if episode.observations[at] != true.tolist():
-            yield f"step {at} brought {episode.observations[at]}, it was {true.tolist()}"
+        if place >= len(ledger) or ledger[place]["kind"] != "step":
+            return wrong(at, f"step {at} was given {action}, and did not run")
+        if used[place] != action:
+            return wrong(at, f"step {at} was given {action}, ran with {used[place]}", ran=tuple(used[place]))
+        true = expected(np.array(action, np.float32), place - reset, OUTPUTS, seed=seed).tolist()
+        if episode.observations[at] != true:
+            brought = tuple(episode.observations[at])
+            return wrong(at, f"step {at} brought {brought}, it was {true}", brought=brought)
+    behind = first + len(episode.actions)
+    if any(entry["kind"] == "step" for entry in ledger[behind : episode.written]):
+        return Untruth(
+            "", 0, len(episode.actions), [], "a step too many had run when it was audited", surplus=True
+        )
+    return None

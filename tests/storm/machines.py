@@ -8,28 +8,33 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from ospbridge.errors import AgentTaken, BarrierStuck, OspBridgeError
-from ospbridge.osp.client.notices import WorldReset
+from ospbridge.osp.notices import WorldReset
 from ospbridge.osp.profile import PROFILES
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld
-from tests.osp.pair import Client, Datagram, Hang, Pair
-from tests.storm.lives import HORIZON, INPUTS, OUTPUTS, Episode, Life, Storm, Weather, inputs
+from tests.osp.pair import Client, Datagram, Fault, Hang, Pair
+from tests.storm.lives import DIFFERENT, INPUTS, OUTPUTS, Episode, Life, Storm, Weather
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Callable, Generator, Iterable
 
-    from ospbridge.osp.client.machine import Exchange
+    from ospbridge.osp.client import Exchange
 
-__all__ = ["play"]
+__all__ = ["perform"]
 
 REORDERED: Final = 1e-3
 """Seconds by which one datagram lets others overtake it, at most."""
-LIMITS: Final = Limits(connect=30, query=4, listing=8, step=8, reset=12)
+LIMITS: Final = Limits()
+REBUILT_AFTER: Final = 0.5
+"""Seconds from a session's goodbye to the INIT of the next one."""
+STOPPED: Final = (0.1, 2.0)
+"""Seconds for which the simulator's process is stopped, at least and at most."""
 LONGEST: Final = 24 * 3600.0
 """Virtual seconds after which whoever is not done hangs."""
 PATIENT: Final = 2
@@ -68,6 +73,10 @@ class _Actor:
         self._pair = pair
         self._storm = storm
         self._stuck = 0
+        self._ended = False
+        """Its session takes the place of one that had ended ..."""
+        self._before: Client | None = None
+        """... the latest that had joined."""
         self._program = self._live()
         self._waits_for: Exchange[Any] | float | None = None
         self.over = False
@@ -132,9 +141,6 @@ class _Actor:
 
     @property
     def _done(self) -> bool:
-        ran = self._storm.ran
-        if ran and sum(entry["kind"] == "step" for entry in self._pair.ledger) >= ran:
-            return True
         return all(life.enough(self._storm) for life in self.lives)
 
     def _live(self) -> Generator[Exchange[Any] | float | None, Any, None]:
@@ -151,12 +157,17 @@ class _Actor:
             if self._stuck >= PATIENT:
                 yield from self._restart()
             if not self._done:
-                yield self._pair.now + 1.0
+                yield self._pair.now + REBUILT_AFTER
 
     def _join(self) -> Generator[None, Any, None]:
-        self.client = self._pair.client(PROFILES[self._storm.profile], limits=LIMITS, draw=self._storm.seed)
+        before = self._before
+        self.client = self._pair.client(PROFILES[self._storm.profile], limits=LIMITS)
         self.client.begin_to_connect()
         yield None
+        self._before = self.client
+        if before is not None:
+            self._ended = True
+            self.client.inherit(before)
 
     def _leave(self) -> Generator[Exchange[Any], Any, None]:
         if self.client is None or not self.client.connected:
@@ -178,30 +189,33 @@ class _Actor:
     def _episode(self) -> Generator[Exchange[Any], Any, None]:
         assert self.client is not None
         talk = self.client.conversation
-        talk.take_notices()
+        talk.pop_notices()
         yield talk.reset(1 + len(self.lives[0].episodes))
         outcome = yield talk.step({name: [0.0] * INPUTS for name in self.names})
         self._stuck = 0
         for life in self.lives:
-            life.episodes.append(Episode(observations=[outcome[life.agent].outputs.tolist()]))
+            observed = [outcome[life.agent].outputs.tolist()]
+            life.episodes.append(Episode(observations=observed, after_end=self._ended))
+        self._ended = False
         latest = [life.episodes[-1] for life in self.lives]
-        for at in range(HORIZON):
-            actions = {life.agent: inputs(life.steps) for life in self.lives}
+        for at in range(self._storm.horizon):
+            actions = {life.agent: life.next_inputs() for life in self.lives}
             for life, episode in zip(self.lives, latest, strict=True):
-                life.steps += 1
                 episode.actions.append(actions[life.agent])
             outcome = yield talk.step({name: np.array(given, np.float32) for name, given in actions.items()})
             for life, episode in zip(self.lives, latest, strict=True):
                 episode.observations.append(outcome[life.agent].outputs.tolist())
-            if any(isinstance(notice, WorldReset) for notice in talk.take_notices()):
+            if any(isinstance(notice, WorldReset) for notice in talk.pop_notices()):
                 self._tell("the world was reset")
                 return
-            if at + 1 == HORIZON:
+            if at + 1 == self._storm.horizon or self._done:
+                written = len(self._pair.ledger)
                 reason = yield talk.audit()
                 for episode in latest:
-                    episode.ended = True
+                    episode.ended, episode.written = True, written
                 if reason:
                     self._tell(reason)
+                return
 
     def _mind(self, error: OspBridgeError) -> None:
         said = f"{type(error).__name__}: {error.message}"
@@ -218,13 +232,35 @@ class _Actor:
             life.episodes[-1].told = why
 
 
-def play(storm: Storm) -> tuple[list[Life], list[dict[str, Any]], int]:
-    """What came of it: lives, ledger, and how many datagrams were sent. Raises Hang."""
+def _pauses(pair: Pair, runs: float, draw: random.Random) -> None:
+    """Stop the simulator's process each time that it ran for about so long."""
+
+    def stop() -> None:
+        stopped = draw.uniform(*STOPPED)
+        pair.pause(stopped)
+        pair.at(pair.now + stopped + draw.uniform(0.5, 1.5) * runs, stop)
+
+    pair.at(pair.now + draw.uniform(0.5, 1.5) * runs, stop)
+
+
+def perform(storm: Storm, log: Callable[[Pair, Fault], Fault] | None = None) -> tuple[list[Life], Pair]:
+    """What came of it. ``log``: is told of each datagram's fate. Raises Hang."""
     world = SyntheticWorld(INPUTS, OUTPUTS, 1, names=[f"agent{at}" for at in range(storm.agents)])
     draw = random.Random(f"{storm.profile}/{storm.seed}/{storm.agents}/{storm.clients}")
-    pair = Pair(world, PROFILES[storm.profile], fault=_Line(storm.weather, draw))
+    stalls = random.Random(f"{storm.seed}/stall")
+    pair = Pair(
+        world,
+        PROFILES[storm.profile],
+        fault=_Line(storm.weather, draw),
+        stall=(lambda: stalls.random() < storm.stall) if storm.stall else None,
+    )
+    if log is not None:
+        pair.fault = log(pair, pair.fault)
+    if storm.runs:
+        _pauses(pair, storm.runs, random.Random(f"{storm.seed}/pauses"))
     crews = [storm.attached, *([name] for name in storm.direct)]
-    actors = [_Actor(pair, storm, [Life(name) for name in names]) for names in crews]
+    others = count(step=DIFFERENT // storm.agents)
+    actors = [_Actor(pair, storm, [Life(name, other=next(others)) for name in names]) for names in crews]
     for actor in actors:
         actor.begin()
     until = pair.now + LONGEST
@@ -237,4 +273,4 @@ def play(storm: Storm) -> tuple[list[Life], list[dict[str, Any]], int]:
         while any(actor.go_on() for actor in actors):
             pass
         pair.sent.clear()
-    return [life for actor in actors for life in actor.lives], pair.ledger, pair.count
+    return [life for actor in actors for life in actor.lives], pair

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
 import select
 import signal
@@ -25,23 +24,20 @@ import ospbridge.daemon.service
 import ospbridge.envs.sharing
 import ospbridge.envs.terms
 import ospbridge.record.spool
-import ospbridge.session.absence
-import ospbridge.session.awaiting
+import ospbridge.session.agent_handle
 import ospbridge.session.blocking
-import ospbridge.session.blocking_connecting
+import ospbridge.session.channel
+import ospbridge.session.connect
+import ospbridge.session.core
 import ospbridge.session.hub_client
 import ospbridge.session.hub_exchange
-import ospbridge.session.hub_seat
-import ospbridge.session.link
-import ospbridge.session.settling
+import ospbridge.session.rebuild
 import ospbridge.simulator.listening
 import ospbridge.simulator.serving
-import ospbridge.transport.lane
-import ospbridge.transport.patient
 import ospbridge.transport.udp
 import ospbridge.transport.unix
 from ospbridge.record.spool import Spool
-from tests.storm.kernel import Epoll, Kernel, Patient, Poll, Socket, System, until_ready
+from tests.storm.kernel import Epoll, Kernel, Poll, Socket, until_ready
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -131,8 +127,8 @@ class _NoThread:
 
 
 async def _at_once(function: Callable[..., Any], *arguments: Any, **_: object) -> Any:
-    await trio.lowlevel.checkpoint()
-    return function(*arguments)
+    """In a task of its own, as in a thread."""
+    return await greenback.with_portal_run_sync(function, *arguments)
 
 
 def _instead(module: Any, **other: Any) -> SimpleNamespace:
@@ -178,16 +174,13 @@ async def virtual(seed: int) -> AsyncIterator[Kernel]:
 
     sockets = _instead(socket, socket=Socket, socketpair=Socket.pair)
     polls = _instead(select, poll=Poll, epoll=Epoll)
-    calls = ("eventfd", "eventfd_read", "eventfd_write", "close")
-    files = _instead(os, **{name: getattr(System, name) for name in calls})
     clock = _instead(time, monotonic=trio.current_time, sleep=pause)
     patches: dict[Any, dict[str, Any]] = {
         trio.lowlevel: {"wait_readable": readable, "wait_writable": writable, "notify_closing": closing},
         trio.to_thread: {"run_sync": _at_once},
+        trio.from_thread: {"check_cancelled": lambda: None},
         ospbridge.transport.udp: {"socket": sockets},
         ospbridge.transport.unix: {"socket": sockets},
-        ospbridge.transport.lane: {"os": files, "select": polls},
-        ospbridge.transport.patient: {"Patient": Patient},
         ospbridge.simulator.listening: {"socket": sockets},
         ospbridge.simulator.serving: {
             "socket": sockets,
@@ -197,17 +190,20 @@ async def virtual(seed: int) -> AsyncIterator[Kernel]:
         },
         ospbridge.daemon.hub.watch: {"select": polls, "monotonic": trio.current_time},
         ospbridge.daemon.service: {"HubSocket": HubListener},
-        ospbridge.session.absence: {"select": polls, "monotonic": trio.current_time, "sleep": pause},
-        ospbridge.session.link: {"select": polls, "monotonic": trio.current_time, "Patient": Patient},
-        ospbridge.session.awaiting: {"monotonic": trio.current_time, "SAID_AFTER": float("inf")},
+        ospbridge.session.rebuild: {
+            "monotonic": trio.current_time,
+            "sleep": pause,
+            "SAID_AFTER": float("inf"),
+        },
         ospbridge.session.blocking: {"monotonic": trio.current_time, "sleep": pause},
-        ospbridge.session.blocking_connecting: {"select": polls, "monotonic": trio.current_time},
+        ospbridge.session.channel: {"select": polls, "monotonic": trio.current_time},
+        ospbridge.session.connect: {"monotonic": trio.current_time, "sleep": pause},
+        ospbridge.session.core: {"select": polls},
         ospbridge.session.hub_client: {"monotonic": trio.current_time, "sleep": pause},
-        ospbridge.session.hub_exchange: {"monotonic": trio.current_time, "os": files},
-        ospbridge.session.hub_seat: {"threading": _instead(threading, get_native_id=task_number)},
-        ospbridge.session.settling: {"monotonic": trio.current_time},
-        ospbridge.session.settling.GOODBYES: {"_done": {}},
-        ospbridge.session.settling.RESTARTS: {"_done": {}},
+        ospbridge.session.hub_exchange: {"monotonic": trio.current_time, "select": polls},
+        ospbridge.session.agent_handle: {"threading": _instead(threading, get_native_id=task_number)},
+        ospbridge.session.connect.GOODBYES: {"_done": {}},
+        ospbridge.session.connect.RESTARTS: {"_done": {}},
         ospbridge.envs.sharing: {
             "monotonic": trio.current_time,
             "threading": _instead(threading, get_ident=task_number),

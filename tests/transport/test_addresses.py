@@ -10,7 +10,7 @@ import pytest
 from ospbridge.errors import ConfigurationError, OspBridgeError, SimulatorNotFound
 from ospbridge.interface import Endpoint
 from ospbridge.transport.addresses import is_of_this_host, parse_endpoint, parse_listening, resolve
-from ospbridge.transport.stream_addresses import listening_at, parse_stream
+from ospbridge.transport.tls import listening_at, parse_stream
 from ospbridge.transport.unix import parse_unix
 
 

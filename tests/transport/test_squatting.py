@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.interface import Endpoint
-from ospbridge.session.hub_address import hub_address
+from ospbridge.session.address import hub_address
 from ospbridge.session.lease import Lease, LeaseFile, stale_leases
-from ospbridge.transport.squatting import squatter
+from ospbridge.transport.admission import squatter
 from ospbridge.transport.unix import LOCK, HubSocket, _let_in
 
 if TYPE_CHECKING:
@@ -95,8 +95,8 @@ def test_no_lease_is_written_or_believed_in_another_users_directory(
     assert before
     give_away(leases.parent)
     another = LeaseFile(leases)
-    another.write(replace(LEASE, local_port=10))
-    assert not another.held
+    another.write(msgspec.structs.replace(LEASE, local_port=10))
+    assert another.place is None
     assert list(stale_leases(SERVER, leases)) == []
     assert [path.name for path in leases.iterdir()] == before
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+import time
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,8 @@ import trio
 
 from ospbridge.errors import ConfigurationError, OspBridgeError, UpstreamLost, UpstreamNotFound
 from ospbridge.interface import Endpoint
-from ospbridge.transport.stream_addresses import ServerTls, StreamAddress, parse_stream
-from ospbridge.transport.stream_ends import close_gently, was_refused
-from ospbridge.transport.streams import open_stream
-from ospbridge.transport.tls import TlsAddress, connect_tls
+from ospbridge.transport.streams import QUIET, close_gently, is_tls_failure, linger, open_stream
+from ospbridge.transport.tls import ServerTls, StreamAddress, TlsAddress, connect_tls, parse_stream
 from tests.daemon.certificates import Authority
 from tests.ipv6 import needs_ipv6
 
@@ -187,7 +186,7 @@ async def test_an_address_that_never_answers_keeps_nobody_from_the_next_one() ->
             socket.create_server(("127.0.0.2", endpoint.port), backlog=0),
             socket.create_connection(("127.0.0.2", endpoint.port), 1),
         ):
-            stream = await open_stream(parse_stream(f"trainer:{endpoint.port}"), within=WITHIN)
+            stream = await open_stream(parse_stream(f"trainer:{endpoint.port}"), within=1.0)
             assert isinstance(stream, trio.SocketStream)
             assert stream.socket.getpeername() == ("127.0.0.1", endpoint.port)
             await trio.aclose_forcefully(stream)
@@ -258,7 +257,7 @@ async def test_a_certificate_that_does_not_hold_is_refused(tmp_path: Path, fault
         with pytest.raises(ConfigurationError, match=why) as caught:
             await said_back(StreamAddress(endpoint, ServerTls(ca=pinned.path)))
     assert str(endpoint.port) in caught.value.message
-    assert was_refused(caught.value)
+    assert is_tls_failure(caught.value)
 
 
 @pytest.mark.loopback
@@ -300,7 +299,7 @@ def test_files_that_do_not_fit_are_named(tmp_path: Path, authority: Authority) -
     for tls, why in unfit:
         with pytest.raises(ConfigurationError, match=why) as caught:
             tls.context()
-        assert not was_refused(caught.value)
+        assert not is_tls_failure(caught.value)
 
 
 # --- the end -----------------------------------------------------------------------------------------------------
@@ -345,3 +344,19 @@ async def test_a_gentle_end_is_bounded_even_when_cancelled() -> None:
             await close_gently(stream, within=0.05)
         with pytest.raises(trio.ClosedResourceError):
             await stream.receive_some(1)
+
+
+def talk(to: socket.socket) -> None:
+    for _ in range(300):
+        to.send(b"and")
+        time.sleep(QUIET / 20)
+
+
+@pytest.mark.loopback
+def test_a_peer_that_never_stops_talking_is_left_when_the_time_is_over() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        with ours:
+            linger(ours.fileno(), 0.5)
+        with pytest.raises(OSError, match=r"Broken pipe|reset"):  # nobody reads any more
+            talk(theirs)

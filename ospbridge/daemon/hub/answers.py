@@ -6,8 +6,16 @@ from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import LocalProtocolError, OspBridgeError
 from ospbridge.hub.descriptions import AgentDescription
-from ospbridge.hub.refusals import refusal
-from ospbridge.hub.replies import AgentFeedback, Attached, Detached, Feedbacks, HubReply, Moments, Observing
+from ospbridge.hub.replies import (
+    AgentFeedback,
+    Attached,
+    Detached,
+    Feedbacks,
+    HubReply,
+    Moments,
+    Observing,
+    Refusal,
+)
 from ospbridge.hub.requests import (
     AnnotatedStep,
     Attach,
@@ -47,11 +55,6 @@ class HubAnswers:
         self._annotates = False
         """Some of them annotate their steps."""
 
-    @property
-    def attached(self) -> bool:
-        """It has agents."""
-        return bool(self._attachments)
-
     def leave(self, why: str) -> None:
         """The client is gone: its agents rest, and nobody waits for them. Safe to call again."""
         attachments = tuple(self._attachments.values())
@@ -89,7 +92,7 @@ class HubAnswers:
         """What the step brought for each of them, or the error of one for which it did not happen."""
         for attachment, _ in moves:
             if attachment.feedback is None:
-                return refusal(attachment.not_playing())
+                return Refusal.of(attachment.not_playing())
         return Feedbacks([_feedback(attachment) for attachment, _ in moves])
 
     # --- all others ------------------------------------------------------------------------------------------------
@@ -102,7 +105,7 @@ class HubAnswers:
             if isinstance(request, Attach):
                 return self._attach(request)
             if isinstance(request, Detach):
-                return self._detach(request)
+                return self._detach()
             if isinstance(request, Observe):
                 return self._observe(request)
             if isinstance(request, MomentsSince):
@@ -111,16 +114,7 @@ class HubAnswers:
                 raise LocalProtocolError("a second hello on one connection")
             return self._status()
         except OspBridgeError as error:
-            return refusal(error)
-
-    def _named(self, names: Iterable[str]) -> list[Attachment]:
-        """Attachments by name; none named: all."""
-        try:
-            return [self._attachments[name] for name in dict.fromkeys(names)] or list(
-                self._attachments.values()
-            )
-        except KeyError as error:
-            raise _not_mine(error.args[0]) from None
+            return Refusal.of(error)
 
     def _attach(self, request: Attach) -> Attached:
         conductor = self._conductor
@@ -141,24 +135,21 @@ class HubAnswers:
         tasks = [held.task for held in conductor.lockstep.held.values()]
         return Attached(
             [_description(a.held) for a in attachments],
-            conductor.profile,
-            conductor.outputs_normalised,
             _together(limits.step, max(task.action_repeat for task in tasks)),
             limits.reset + _together(limits.step, max(task.settle_steps for task in tasks)),
         )
 
     async def _reset(self, request: Reset) -> Feedbacks:
-        attachments = self._named(request.agents)
+        attachments = list(self._attachments.values())
         if not attachments:
             raise LocalProtocolError("this connection is attached to no agent", hint="attach first")
         seed = DrawnSeed(request.seed) if request.drawn else request.seed
         await self._conductor.reset(attachments, seed, request.thread)
         return Feedbacks([_feedback(attachment) for attachment in attachments])
 
-    def _detach(self, request: Detach) -> Detached:
-        attachments = self._named(request.agents)
-        for attachment in attachments:
-            del self._attachments[attachment.name]
+    def _detach(self) -> Detached:
+        attachments = list(self._attachments.values())
+        self._attachments.clear()
         self._conductor.leave(attachments)
         return Detached()
 

@@ -17,17 +17,16 @@ from ospbridge.daemon.hub.answers import HubAnswers
 from ospbridge.daemon.hub.recurrence import Recurrence
 from ospbridge.daemon.hub.stream import PATIENCE, HubStream
 from ospbridge.errors import ConfigurationError, HubError, OspBridgeError, RemoteProtocolError
-from ospbridge.hub.decoding import VERSION, decode_request
-from ospbridge.hub.refusals import refusal
-from ospbridge.hub.replies import Feedbacks, HubReply, LaneOpened, Welcome
+from ospbridge.hub.framing import decode_request
+from ospbridge.hub.replies import Feedbacks, HubReply, Refusal, Welcome
 from ospbridge.hub.requests import (
+    VERSION,
     Again,
     AnnotatedStep,
     Attach,
     Detach,
     Hello,
     HubRequest,
-    OpenLane,
     Reset,
     Step,
 )
@@ -66,8 +65,6 @@ class HubConnection:
         *,
         status: Callable[[], StatusReply],
         watch: HubWatch | None,
-        software: str,
-        pid: int,
         host: str = "",
     ) -> None:
         self.needed = False
@@ -82,7 +79,7 @@ class HubConnection:
         self._barrier = conductor.barrier
         self._status = status
         self._watch = watch
-        self._welcome = Welcome(VERSION, software, pid)
+        self._welcome = Welcome(VERSION)
         self._answers: HubAnswers | None = None
         self._request: HubRequest | None = None
         """What was read for the task."""
@@ -108,11 +105,6 @@ class HubConnection:
                 reply: HubReply | bytearray
                 if isinstance(request, (Again, Step, AnnotatedStep)):
                     reply = await self._step(request, answers)
-                elif isinstance(request, OpenLane):
-                    watch = self._watch if answers.attached else None
-                    if watch is not None and watch.open_lane(self, self._stream):
-                        continue
-                    reply = LaneOpened()
                 else:
                     if isinstance(request, (Reset, Attach, Detach)):
                         self._recurrence.forget()
@@ -133,8 +125,6 @@ class HubConnection:
             raise
         finally:
             self.hung_up()
-            if self._watch is not None:
-                self._watch.close_lane(self._stream)
             self._stream.close()
             # Both lead back here, and the buffers would wait for Python to look for such circles.
             self._answers = self._trouble = None
@@ -157,7 +147,7 @@ class HubConnection:
         log.warning("a client was dismissed", reason=reason.message, driver=str(who))
         try:
             with trio.move_on_after(1.0):
-                await self._stream.send(refusal(reason))
+                await self._stream.send(Refusal.of(reason))
         except (OSError, ConfigurationError, trio.TooSlowError):
             pass
 
@@ -243,7 +233,7 @@ class HubConnection:
             moves, _ = self._moves_of(request, answers)
             await self._barrier.step(moves)
         except OspBridgeError as error:
-            return refusal(error)
+            return Refusal.of(error)
         numbers = self._recurrence.reply() if self._again else None
         return answers.stepped(moves) if numbers is None else numbers
 
@@ -259,10 +249,6 @@ class HubConnection:
         return moves, None
 
     # --- without the task ------------------------------------------------------------------------------------------
-
-    @property
-    def hears_twice(self) -> bool:
-        return self._stream.lane is not None
 
     def readable(self, now: float, *, at_once: bool = False) -> bool:
         """Something may have come: an action is taken at once, anything else is for the task. False: nothing came.
@@ -314,7 +300,7 @@ class HubConnection:
         try:
             over = barrier.alone.step(moves, inputs)
         except OspBridgeError as error:
-            self._answered(refusal(error))
+            self._answered(Refusal.of(error))
             return
         if over:
             self._answer(moves)
@@ -330,7 +316,7 @@ class HubConnection:
         try:
             moves, inputs = self._moves_of(request, answers)
         except OspBridgeError as error:
-            self._answered(refusal(error))
+            self._answered(Refusal.of(error))
             return
         if at_once and inputs is not None and self._barrier.alone.may(self._recurrence.movers):
             self._step_at_once(moves, inputs, now)
@@ -347,7 +333,7 @@ class HubConnection:
         try:
             acting = barrier.act(moves, inputs)
         except OspBridgeError as error:
-            self._answered(refusal(error))
+            self._answered(Refusal.of(error))
             return
         if not acting:
             self._answer(moves)

@@ -17,11 +17,11 @@ from ospbridge.daemon.hub.connection import HubConnection
 from ospbridge.daemon.hub.watch import HubWatch
 from ospbridge.errors import ConfigurationError, HubError
 from ospbridge.hub.framing import encode
-from ospbridge.hub.refusals import refusal
+from ospbridge.hub.replies import Refusal
 from ospbridge.hub.status import AgentStatus, StatusReply
 from ospbridge.observe import logs
 from ospbridge.observe.sparing import Sparing, SparingEach
-from ospbridge.transport.crowding import Crowd
+from ospbridge.transport.admission import VisitorLimit
 
 if TYPE_CHECKING:
     import socket
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from ospbridge.daemon.attachment import HeldAgent
     from ospbridge.daemon.conductor import Conductor
+    from ospbridge.daemon.hub.admission import TlsListener
     from ospbridge.daemon.relay.relay import Relay
-    from ospbridge.transport.tls import TlsListener
     from ospbridge.transport.unix import HubSocket
 
 __all__ = ["HubServer"]
@@ -72,7 +72,7 @@ class HubServer:
         self._started = trio.current_time()
         self._clients = 0
         """Those that are connected."""
-        self._shaking = Crowd(MOST_HANDSHAKES)
+        self._shaking = VisitorLimit(MOST_HANDSHAKES)
         """Those of other hosts that have not shown yet that they may be."""
         self._watch = HubWatch(conductor.barrier, spin=spin)
         self._complaint = Sparing()
@@ -211,8 +211,6 @@ class HubServer:
             self._conductor,
             status=self.status,
             watch=self._watch if watched else None,
-            software=ospbridge.__version__,
-            pid=os.getpid(),
             host=host,
         )
         descriptor = sock.fileno()
@@ -257,7 +255,7 @@ def _turn_away(sock: socket.socket) -> None:
         f"the daemon serves {MOST_CLIENTS} connections, which is all it takes",
         hint="close environments that are not needed, or start another daemon",
     )
-    encode(refusal(full), said)
+    encode(Refusal.of(full), said)
     with suppress(OSError, ConfigurationError):
         sock.send(said)
     sock.close()

@@ -8,15 +8,12 @@ looks again and again, runs the steps that are due, and lets the scheduler have 
 from __future__ import annotations
 
 import select
-from contextlib import ExitStack
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from ospbridge.observe import logs
-from ospbridge.session.spinning import Spinning
-from ospbridge.transport.lane import DaemonLane, possible
+from ospbridge.transport.spinning import Spinning
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,11 +21,9 @@ if TYPE_CHECKING:
 
     from ospbridge.daemon.attachment import Attachment
     from ospbridge.daemon.barrier import StepBarrier
-    from ospbridge.daemon.hub.stream import HubStream
 
 __all__ = ["HubWatch", "Watched"]
 
-log = logs.get(__name__)
 MOST_AT_ONCE: Final = 128
 """Connections that one look tells about."""
 SPINS: Final = 100
@@ -43,8 +38,6 @@ AT_ONCE: Final = 10e-6
 """Seconds in which nobody has slept."""
 LONGEST_REST: Final = 64
 """Times that nobody leads, at most, after looks in vain: more with each of them."""
-MOST_LANES: Final = 128
-"""Connections that share memory with their clients, which takes two descriptors more for each."""
 GONE: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 
 
@@ -55,11 +48,6 @@ class Watched(Protocol):
     """Its task has something to do."""
     acting: Sequence[Attachment]
     """For whom it has acted, and waits."""
-
-    @property
-    def hears_twice(self) -> bool:
-        """It has a lane beside its socket, and reads what came there first."""
-        ...
 
     def readable(self, now: float, *, at_once: bool = False) -> bool:
         """Something may have come, which is read at that time of trio's clock; whether it did. Must not raise.
@@ -89,8 +77,6 @@ class HubWatch:
         self._spinning = Spinning(SPINS, enabled=spin, cores=CORES)
         self._epoll = select.epoll()
         self._watched: dict[int, Watched] = {}
-        self._lanes: dict[int, tuple[DaemonLane, Watched]] = {}
-        """By their doorbells."""
         self.led = False
         """Somebody looks for all, and runs the steps that are due."""
         self._prompt = False
@@ -112,36 +98,6 @@ class HubWatch:
         del self._watched[descriptor]
         self.read_elsewhere -= not reads
 
-    def open_lane(self, connection: Watched, stream: HubStream) -> bool:
-        """Share memory with a connection's client, and be told of its requests there. False where that cannot be."""
-        if stream.lane is not None or len(self._lanes) >= MOST_LANES or not possible():
-            return False
-        try:
-            with ExitStack() as undo:
-                lane = DaemonLane(self._barrier.bell, ours=stream.of_our_user)
-                undo.callback(lane.close)
-                self._epoll.register(lane.doorbell, select.EPOLLIN | select.EPOLLET)
-                undo.callback(self._epoll.unregister, lane.doorbell)
-                if not stream.open_lane(lane):
-                    return False
-                undo.pop_all()
-        except OSError as error:
-            log.info("no memory is shared with an environment", reason=error.strerror)
-            return False
-        self._lanes[lane.doorbell] = lane, connection
-        return True
-
-    def close_lane(self, stream: HubStream) -> None:
-        """Where one was opened."""
-        lane = stream.lane
-        if lane is None:
-            return
-        stream.lane = None
-        del self._lanes[lane.doorbell]
-        # The client may have it still: closing it here would leave it in the set.
-        self._epoll.unregister(lane.doorbell)
-        lane.close()
-
     def look(self, seconds: float = 0.0, mine: Watched | None = None) -> bool:
         """Hand out what has come, or comes within so many seconds in which nothing else runs. False: nothing did.
 
@@ -152,20 +108,15 @@ class HubWatch:
         self._slept = monotonic() - asked
         if not events:
             return False
-        watched, lanes = self._watched, self._lanes
+        watched = self._watched
         now = trio.current_time()
         for descriptor, which in events:
-            both = lanes.get(descriptor)
-            connection = watched.get(descriptor) if both is None else both[1]
-            if connection is None or (both is not None and not both[0].asked):
-                # Its lane's request may have been taken before it was told of.
+            connection = watched.get(descriptor)
+            if connection is None:
                 continue
             if which & GONE:
                 connection.hung_up()
-            came = connection.readable(now, at_once=connection is mine)
-            if came and both is None and connection.hears_twice:
-                # That may have been its lane's request, and nobody tells again of what is on the socket.
-                connection.readable(now)
+            connection.readable(now, at_once=connection is mine)
         return True
 
     async def run(self) -> Never:
@@ -246,4 +197,3 @@ class HubWatch:
     def close(self) -> None:
         """Look no more."""
         self._epoll.close()
-        self._barrier.bell.close()

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
-from ospbridge.counts import numbered
 from ospbridge.daemon.relay.experience import Experience
 from ospbridge.errors import UsageError
 from ospbridge.interface import BoxSpace, DiscreteSpace
 from ospbridge.rllink.checking import Needs
 from ospbridge.rllink.fragments import sendable
+from ospbridge.text import listed, pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,11 +70,11 @@ class Kind:
     def __str__(self) -> str:
         action = self.action
         told = (
-            numbered(action.n, "choice")
+            pluralize(action.n, "choice")
             if isinstance(action, DiscreteSpace)
-            else numbered(len(action.low), "input")
+            else pluralize(len(action.low), "input")
         )
-        return f"{numbered(len(self.observation.low), 'observation')}, {told}"
+        return f"{pluralize(len(self.observation.low), 'observation')}, {told}"
 
     def beside(self, *others: Kind) -> str:
         """As text that tells it from these, also where nothing but the bounds of inputs do."""
@@ -107,7 +107,7 @@ def kind_of(attachments: Sequence[Attachment]) -> Kind:
         kinds.setdefault(Kind.of(attachment.held.task), []).append(attachment)
     if len(kinds) > 1:
         told = "; ".join(
-            f"{', '.join(a.name for a in alike)}: {kind.beside(*kinds)}" for kind, alike in kinds.items()
+            f"{listed(a.name for a in alike)}: {kind.beside(*kinds)}" for kind, alike in kinds.items()
         )
         raise UsageError(
             f"one policy cannot act for agents of several kinds: {told}",

@@ -28,6 +28,7 @@ from ospbridge.policy.architecture import read_architecture
 from ospbridge.rllink.checking import check_fragment
 from ospbridge.rllink.cutting import BatchMode
 from ospbridge.rllink.weights import ModuleWeights
+from ospbridge.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,7 +127,7 @@ class Driving:
         if kind != self._kind:
             raise UsageError(
                 "one policy cannot act for agents of several kinds: "
-                f"{', '.join(a.name for a in attachments)}: {kind.beside(self._kind)}; those of other simulators: "
+                f"{listed(a.name for a in attachments)}: {kind.beside(self._kind)}; those of other simulators: "
                 f"{self._kind.beside(kind)}",
                 hint="choose agents of one kind, or give each simulator an [[rllink]] of its own",
             )

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ospbridge.counts import numbered
 from ospbridge.daemon.relay.old_servers import tell_numbers
 from ospbridge.daemon.relay.spaces import SaidSpaces, action_of, actions_misfit, described
 from ospbridge.daemon.relay.upstream import policy_weights
@@ -20,6 +19,7 @@ from ospbridge.errors import ConfigurationError, RemoteProtocolError
 from ospbridge.observe import logs
 from ospbridge.rllink.exchanges import get_config, get_state
 from ospbridge.rllink.pickled_config import config_in
+from ospbridge.text import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -149,20 +149,20 @@ class Fitting:
         if found is not None and found.observation is not None:
             if found.observation != width:
                 return (
-                    f"its observations have {numbered(width, 'number')}, the server's module "
+                    f"its observations have {pluralize(width, 'number')}, the server's module "
                     f"takes {found.observation}"
                 )
         elif said.observation not in (None, (width,)):
             kind = "kind" if isinstance(said.observation, str) else "shape"
             return (
-                f"its observations have {numbered(width, 'number')}, those of the server "
+                f"its observations have {pluralize(width, 'number')}, those of the server "
                 f"are of the {kind} {said.observation}"
             )
         if found is not None and fragment.action_dist_inputs is not None:
             outputs = fragment.action_dist_inputs.shape[1]
             if found.outputs not in (None, outputs):
                 return (
-                    f"its actions were drawn from {numbered(outputs, 'number')}, the "
+                    f"its actions were drawn from {pluralize(outputs, 'number')}, the "
                     f"server's module puts out {found.outputs}"
                 )
         action = action_of(fragment)

@@ -19,8 +19,15 @@ from ospbridge.rllink.client import ClientMachine
 from ospbridge.rllink.connecting import ConnectPlan, End
 from ospbridge.rllink.exchanges import greet
 from ospbridge.rllink.framing import LARGEST_TAKEN
-from ospbridge.transport.stream_ends import close_gently, cut_off, linger_on, refused, traceless, was_refused
-from ospbridge.transport.streams import open_stream
+from ospbridge.transport.streams import (
+    close_gently,
+    is_tls_failure,
+    linger_on,
+    network_failure,
+    open_stream,
+    strip_tracebacks,
+    tls_failure,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -29,8 +36,8 @@ if TYPE_CHECKING:
     from ospbridge.rllink.client import Event, Exchange
     from ospbridge.rllink.dialects import Dialect
     from ospbridge.rllink.timing import Limits
-    from ospbridge.transport.stream_addresses import StreamAddress
-    from ospbridge.transport.stream_ends import Stream
+    from ospbridge.transport.streams import Stream
+    from ospbridge.transport.tls import StreamAddress
 
 __all__ = ["Connection", "Link"]
 
@@ -150,7 +157,7 @@ class Connection:
                 try:
                     data = await self._stream.receive_some(READ_AT_ONCE)
                 except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-                    data, why = b"", refused(error, machine.peer) or cut_off(error, machine.peer)
+                    data, why = b"", tls_failure(error, machine.peer) or network_failure(error, machine.peer)
                     self.reset = isinstance(error.__cause__, ConnectionResetError)
                 now = trio.current_time()
                 try:
@@ -247,7 +254,7 @@ class Link:
             except UpstreamNotFound as absent:
                 how, error = End.REFUSED, absent
             except ConfigurationError as wrong:
-                if not (was_refused(wrong) or self.connections or self._plan.in_vain):
+                if not (is_tls_failure(wrong) or self.connections or self._plan.in_vain):
                     raise
                 how, error = End.REFUSED, wrong
             except OspBridgeError as lost:
@@ -264,7 +271,7 @@ class Link:
             try:
                 await connection.perform(greet)
             except OspBridgeError as error:
-                if was_refused(error):
+                if is_tls_failure(error):
                     # Nobody read what was said, so that it tells nothing of the dialect.
                     return End.REFUSED, error
                 if machine.lost is None:
@@ -326,7 +333,7 @@ class Link:
         self.trouble = error.message
         self.error = error
         # Where it was raised leads to the connection, which keeps it as the reason: a circle, with what had come.
-        traceless(error)
+        strip_tracebacks(error)
         now = trio.current_time()
         said, when = self._said
         if error.message != said or now >= when + SAID_AGAIN_AFTER:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ospbridge.record.collecting import Collected, Recorded
     from ospbridge.record.episode import RecordedEpisode
     from ospbridge.rllink.checking import Needs
-    from ospbridge.transport.stream_addresses import StreamAddress
+    from ospbridge.transport.tls import StreamAddress
 
 __all__ = ["Observing"]
 

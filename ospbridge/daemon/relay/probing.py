@@ -6,6 +6,7 @@ has left: so a probe may have to wait for the pause after another client, and ca
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -24,13 +25,13 @@ from ospbridge.rllink.exchanges import get_config, get_state, greet
 from ospbridge.rllink.framing import LARGEST_TAKEN
 from ospbridge.rllink.pickled_config import FoundConfig, config_in
 from ospbridge.rllink.timing import RECYCLING, Limits
-from ospbridge.transport.streams import speaks_tls
+from ospbridge.transport.streams import open_stream
 
 if TYPE_CHECKING:
     from ospbridge.daemon.relay.link import Connection
     from ospbridge.rllink.dialects import Dialect
     from ospbridge.rllink.messages import SetConfig
-    from ospbridge.transport.stream_addresses import StreamAddress
+    from ospbridge.transport.tls import StreamAddress
 
 __all__ = ["Finding", "probe"]
 
@@ -162,7 +163,7 @@ async def _verdict(
         if error.data.startswith(b"HTTP/"):
             error.hint = f"a web server answers there, Ray's dashboard for instance; {PORTS}"
         return error
-    if address.tls is None and await speaks_tls(address, within=LOOK_FOR_TLS):
+    if address.tls is None and await _speaks_tls(address):
         return UpstreamNotFound(
             f"{address} speaks TLS, and was asked without",
             hint=f"write tls://{address}, and name its CA if it is one of your own",
@@ -178,3 +179,27 @@ async def _verdict(
         f"{told} ({for_so_long})",
         hint=f"it serves another client{other}, or is no RLlink server; stop that client, or wait with --timeout",
     )
+
+
+async def _speaks_tls(address: StreamAddress) -> bool:
+    """Whether what listens at an address that is written without TLS finishes a handshake, or fails at it in TLS."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # Nothing is said to it, so nobody need be believed.
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    with trio.move_on_after(LOOK_FOR_TLS):
+        try:
+            plain = await open_stream(address, within=LOOK_FOR_TLS)
+        except OspBridgeError:
+            return False
+        assert isinstance(plain, trio.SocketStream)
+        secured = trio.SSLStream(plain, context, https_compatible=True)
+        try:
+            await secured.do_handshake()
+        except trio.BrokenResourceError as error:
+            return "ALERT" in (getattr(error.__cause__, "reason", None) or "")
+        else:
+            return True
+        finally:
+            await trio.aclose_forcefully(secured)
+    return False

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ospbridge.rllink.cutting import BatchMode
     from ospbridge.rllink.dialects import Dialect
-    from ospbridge.transport.stream_addresses import StreamAddress
+    from ospbridge.transport.tls import StreamAddress
 
 __all__ = ["ACTIVATION", "ENV_STEPS", "HEAD_ACTIVATION", "NORMALIZE_ACTIONS", "Mode", "Upstream", "WhileAway"]
 

@@ -14,25 +14,24 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ospbridge.envs.groups.rows import ActionRows
 from ospbridge.envs.sharing import LOSSES
-from ospbridge.errors import LocalProtocolError
-from ospbridge.osp.step.straight import StraightWay
-from ospbridge.session.attempts import Attempts
-from ospbridge.session.fleet_link import FleetLink, cores_wanted
+from ospbridge.osp.fast_path import FastPath
+from ospbridge.session.fleet import SessionFleet, cores_wanted
+from ospbridge.session.rebuild import Attempts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ospbridge.envs.groups.group import DirectGroup, Found, NamedGroup
     from ospbridge.envs.groups.hub_group import HubGroup
-    from ospbridge.osp.client.machine import Exchange
+    from ospbridge.osp.client import Exchange
     from ospbridge.session.blocking import BlockingSession
-    from ospbridge.session.link import GoOn
+    from ospbridge.session.core import Resume
 
 __all__ = ["DirectFleet", "Fleet", "HubFleet", "Turn"]
 
 NO_ACTIONS: Final[Mapping[str, Any]] = MappingProxyType({})
 HURRY: Final = 0.5
-"""Seconds after which daemons that are still to be told goodbye are hung up on."""
+"""Seconds after which daemons that are still to be told goodbye are not waited for."""
 
 
 class Turn(NamedTuple):
@@ -81,7 +80,7 @@ class DirectFleet:
     def __init__(self, groups: Sequence[DirectGroup], *, spin: bool) -> None:
         self.groups = groups
         hosts = [group.shared.terms.simulator.host for group in groups]
-        self._link = FleetLink(spin=spin, cores=cores_wanted(hosts))
+        self._link = SessionFleet(spin=spin, cores=cores_wanted(hosts))
         self._turns: tuple[Turn, ...] = ()
         self._closed = False
 
@@ -90,10 +89,8 @@ class DirectFleet:
 
     def send(self, turns: Sequence[Turn]) -> None:
         groups = self.groups
-        if self._link.busy:
-            self._link.interrupt(LocalProtocolError("a step was given up before its end"))
         # An action that cannot be sent is told before anything has happened; then what may take its time.
-        work: dict[int, Exchange[Found] | GoOn] = {
+        work: dict[int, Exchange[Found] | Resume] = {
             turn.group: groups[turn.group].stepping(turn.actions) for turn in turns if not turn.seed
         }
         for turn in turns:
@@ -117,7 +114,7 @@ class DirectFleet:
         asked: list[int] = []
         work: list[tuple[BlockingSession, Exchange[Found]]] = []
         for at, result in enumerate(results):
-            if type(result) is not StraightWay:
+            if type(result) is not FastPath:
                 continue
             group = self.groups[self._turns[at].group]
             results[at] = found = group.walked(result)
@@ -141,7 +138,7 @@ class DirectFleet:
                     continue
                 group = self.groups[turn.group]
                 group.shared.give_up(result)
-                if not attempts.go_on(free=group.shared.free):
+                if not attempts.again(free=group.shared.free):
                     continue
                 failed = True
                 try:
@@ -161,11 +158,7 @@ class DirectFleet:
         if self._closed:
             return
         self._closed = True
-        groups = [group for group in self.groups if group.shared.mine]
-        if groups:
-            self._link.leave([group.shared.session for group in groups])
-        else:
-            self._link.disown()
+        self._link.close([group.shared.session for group in self.groups if group.shared.mine])
         for group in self.groups:
             group.close()
 
@@ -240,12 +233,9 @@ class HubFleet:
                 self.groups[turn.group].hang_up()
 
     def close(self) -> None:
-        self._give_up()
         hurry_at = monotonic() + HURRY
         for group in self.groups:
-            if monotonic() > hurry_at:
-                group.hang_up()
-            group.close()
+            group.close(None if monotonic() < hurry_at else 0.0)
 
 
 def _taken(take: Callable[..., Found], *result: Any) -> Found | Exception:

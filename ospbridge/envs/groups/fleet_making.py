@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ospbridge.counts import numbered
 from ospbridge.envs.groups.fleet import DirectFleet, HubFleet
 from ospbridge.errors import UsageError
 from ospbridge.interface import BoxSpace
+from ospbridge.text import listed, pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,11 +49,11 @@ def _check(groups: Sequence[Group], addresses: Sequence[str], num_envs: int) -> 
     ]
     if len(found) != num_envs:
         each = "; ".join(
-            f"{address} has {', '.join(group.interfaces)}"
+            f"{address} has {listed(group.interfaces)}"
             for address, group in zip(addresses, groups, strict=True)
         )
         raise UsageError(
-            f"num_envs is {num_envs!r}, but {numbered(len(found), 'agent')} "
+            f"num_envs is {num_envs!r}, but {pluralize(len(found), 'agent')} "
             f"{'was' if len(found) == 1 else 'were'} found: {each}",
             hint=f"num_envs={len(found)}, or choose other agents with agents=GLOB",
         )

@@ -21,8 +21,8 @@ from ospbridge.errors import (
     SessionClosed,
 )
 from ospbridge.interface import unobserved
-from ospbridge.osp.step.straight import StraightWay
-from ospbridge.session.attempts import Attempts
+from ospbridge.osp.fast_path import FastPath
+from ospbridge.session.rebuild import Attempts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -31,11 +31,10 @@ if TYPE_CHECKING:
 
     from ospbridge.envs.sharing import SharedSession
     from ospbridge.interface import AgentInterface, BoxSpace, Feedback, Space, StepOutcome
-    from ospbridge.osp.client.machine import Exchange
-    from ospbridge.session.annotating import NextNote
+    from ospbridge.osp.client import Exchange
+    from ospbridge.session.agent_handle import NextNote
     from ospbridge.session.blocking import BlockingSession
-    from ospbridge.session.conversation import Conversation
-    from ospbridge.session.link import GoOn
+    from ospbridge.session.core import Resume, SessionCore
     from ospbridge.task.base import Task
 
 __all__ = ["DirectGroup", "Found", "Group", "NamedGroup"]
@@ -110,8 +109,8 @@ class DirectGroup:
         self._seed = 0
         self._closed = False
         tell_of_unlike_paces(self._tasks.values())
-        self._equipped = self.shared.session
-        self._equipped.equip(self._tasks.values())
+        self._subscribed = self.shared.session
+        self._subscribed.subscribe(self._tasks.values())
 
     def tell_rows(self) -> None:
         """Tell steps as rows where that can be: for whoever takes in the feedback of all agents at once.
@@ -136,7 +135,7 @@ class DirectGroup:
                 exchange = self.resetting(seed)
                 return self.begun(_result(self.shared.session, exchange))
             except LOSSES:
-                if not attempts.go_on(free=self.shared.free):
+                if not attempts.again(free=self.shared.free):
                     raise
 
     def resetting(self, seed: int) -> Exchange[Found]:
@@ -148,10 +147,9 @@ class DirectGroup:
         shared.look_after()
         if shared.broken:
             shared.rebuild()
-        if self._equipped is not shared.session:
-            self._equipped = shared.equip_anew(self._tasks.values())
-        shared.session.begin_anew()
-        return self._settled(shared.session.conversation, seed)
+        if self._subscribed is not shared.session:
+            self._subscribed = shared.subscribe(self._tasks.values())
+        return self._settled(shared.session.core, seed)
 
     def begun(self, result: Found | Exception) -> Found:
         """A reset has ended. Raises the error that it ended with."""
@@ -159,9 +157,9 @@ class DirectGroup:
             if isinstance(result, (BarrierStuck, *LOSSES)):
                 self.shared.give_up(result)
             raise result
-        conversation = self.shared.session.conversation
-        if conversation.machine.notices:
-            tell_at_once(conversation)
+        core = self.shared.session.core
+        if core.machine.notices:
+            tell_at_once(core)
         if self._doubt:
             for name in self._abandoned:
                 result[name].doubt_the_one_before(self._doubt)
@@ -170,22 +168,22 @@ class DirectGroup:
         self._last = result
         return result
 
-    def _settled(self, conversation: Conversation, seed: int) -> Exchange[Found]:
-        self._doubt = self._doubt or (yield from conversation.look_back())
+    def _settled(self, core: SessionCore, seed: int) -> Exchange[Found]:
+        self._doubt = self._doubt or (yield from core.audit_previous())
         # What others did before this reset concerns no episode of ours.
-        tell(conversation.take_notices())
+        tell(core.pop_notices())
         tasks = self._tasks
         values: dict[str, str] = {}
         for task in tasks.values():
             values.update(task.start_values(np.random.default_rng(seed)))
         for name, text in values.items():
-            yield from conversation.set(name, text)
-        yield from conversation.reset(seed)
+            yield from core.set(name, text)
+        yield from core.reset(seed)
         self._inputs = {name: task.neutral for name, task in tasks.items()}
         outcomes = {name: unobserved(task.agent) for name, task in tasks.items()}
         for _ in range(max(task.settle_steps for task in tasks.values())):
-            outcomes = yield from conversation.step(self._inputs)
-        conversation.machine.clock.settle()
+            outcomes = yield from core.step(self._inputs)
+        core.machine.clock.settle()
         return {name: task.begin(outcomes[name], seed=seed) for name, task in tasks.items()}
 
     # --- steps -----------------------------------------------------------------------------------------------------
@@ -199,18 +197,18 @@ class DirectGroup:
         """One step. Episodes that cannot be told exactly end truncated, with the reason."""
         session = self._open().session
         result = _result(session, self.stepping(actions))
-        if isinstance(result, StraightWay):
+        if isinstance(result, FastPath):
             result = self.walked(result)
             if isinstance(result, Generator):
                 result = _result(session, result)
         return self.stepped(result)
 
-    def stepping(self, actions: Mapping[str, Any]) -> Exchange[Found] | GoOn:
+    def stepping(self, actions: Mapping[str, Any]) -> Exchange[Found] | Resume:
         """The exchange of a step, whose result or error ``stepped`` takes. Raises LocalProtocolError, nothing sent.
 
         Or what makes it, where the step may be taken without: ``walked`` takes its straight way.
         """
-        conversation = self._open().session.conversation
+        core = self._open().session.core
         tasks = self._tasks
         if len(self._playing) < len(tasks):
             tasks = {name: tasks[name] for name in self._playing}
@@ -218,15 +216,15 @@ class DirectGroup:
         for name, task in tasks.items():
             inputs[name] = task.inputs(actions[name])
         # From here on they stand in the requests: the caller may have others in its arrays.
-        conversation.fill(inputs)
+        core.fill(inputs)
         repeats = max([task.action_repeat for task in tasks.values()])
         self._found = {}
         self._stepping = tasks
-        if repeats == 1 and not conversation.watched:
-            return partial(self._evaluated, conversation, tasks, 1)
-        return self._evaluated(conversation, tasks, repeats)
+        if repeats == 1 and not core.watched:
+            return partial(self._evaluated, core, tasks, 1)
+        return self._evaluated(core, tasks, repeats)
 
-    def walked(self, way: StraightWay) -> Found | Exception | Exchange[Found]:
+    def walked(self, way: FastPath) -> Found | Exception | Exchange[Found]:
         """A step was taken on its straight way: what ``stepped`` takes, or the exchange that has it as its result."""
         outcomes = way.outcomes()
         try:
@@ -235,10 +233,10 @@ class DirectGroup:
             }
         except Exception as error:  # noqa: BLE001  # a task's of a user, raised by ``stepped``
             return error
-        conversation = self.shared.session.conversation
-        reason = tell(conversation.take_notices()) if conversation.machine.notices else ""
+        core = self.shared.session.core
+        reason = tell(core.pop_notices()) if core.machine.notices else ""
         if reason or any(feedback.terminated or feedback.truncated for feedback in found.values()):
-            return self._concluded(conversation, found, outcomes, reason)
+            return self._concluded(core, found, outcomes, reason)
         return self._told(found, outcomes)
 
     def stepped(self, result: Found | Exception) -> Found:
@@ -272,14 +270,14 @@ class DirectGroup:
     def forgo(self) -> None:
         """Nobody is told what the latest step brought: the next one truncates the episodes of those who took it."""
         self._playing = list(self._stepping)
-        self.shared.session.abandon_step()
+        self.shared.session.cancel_step()
 
     def _evaluated(
         self,
-        conversation: Conversation,
+        core: SessionCore,
         tasks: Mapping[str, Task],
         repeats: int,
-        way: StraightWay | None = None,
+        way: FastPath | None = None,
     ) -> Exchange[Found]:
         """The step, repeated as the tasks want it: equally often for all, because all step together.
 
@@ -289,22 +287,22 @@ class DirectGroup:
         outcomes: Mapping[str, StepOutcome] = {}
         reason = ""
         for number in range(repeats):
-            outcomes = yield from conversation.go_on(way)
+            outcomes = yield from core.resume(way)
             way = None
             before = found
             found = {name: task.evaluate(outcomes[name], seed=self._seed) for name, task in tasks.items()}
             for name, feedback in before.items():
                 found[name].reward += feedback.reward
-            if conversation.machine.notices:
-                reason = tell(conversation.take_notices())
+            if core.machine.notices:
+                reason = tell(core.pop_notices())
             if reason or any(feedback.terminated or feedback.truncated for feedback in found.values()):
                 _cut_actions(tasks, found, repeats - number - 1)
                 break
-        return (yield from self._concluded(conversation, found, outcomes, reason))
+        return (yield from self._concluded(core, found, outcomes, reason))
 
     def _concluded(
         self,
-        conversation: Conversation,
+        core: SessionCore,
         found: dict[str, Feedback],
         outcomes: Mapping[str, StepOutcome],
         reason: str,
@@ -314,7 +312,7 @@ class DirectGroup:
             return self._told(found, outcomes)
         self._name_infos(found, outcomes)
         self._last = self._found = found
-        self._end(found, reason or (yield from self._audit(conversation)))
+        self._end(found, reason or (yield from self._audit(core)))
         return found
 
     def _told(self, found: dict[str, Feedback], outcomes: Mapping[str, StepOutcome]) -> Found:
@@ -335,13 +333,13 @@ class DirectGroup:
                 infos = zip(self._info_names, outcomes[name].infos.tolist(), strict=True)
                 feedback.info = {**feedback.info, "infos": dict(infos)}
 
-    def _audit(self, conversation: Conversation) -> Exchange[str]:
+    def _audit(self, core: SessionCore) -> Exchange[str]:
         """Why the steps cannot be trusted; empty where the simulator's clock agrees with them."""
         try:
-            reason = yield from conversation.audit()
+            reason = yield from core.audit()
         except OspBridgeError as error:
             reason = error.message
-        tell(conversation.take_notices())
+        tell(core.pop_notices())
         if reason:
             self.shared.give_up(reason)
         else:
@@ -378,7 +376,7 @@ def _cut_actions(tasks: Mapping[str, Task], found: Found, missing: int) -> None:
                 feedback.truncated = tasks[name].cut_action(missing)
 
 
-def _result(session: BlockingSession, what: Exchange[Found] | GoOn) -> Any:
+def _result(session: BlockingSession, what: Exchange[Found] | Resume) -> Any:
     """What comes of it, or the error that it ended with."""
     try:
         return session.step_or(what) if callable(what) else session.run(what)

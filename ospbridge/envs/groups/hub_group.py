@@ -14,8 +14,7 @@ from ospbridge.hub.framing import encode
 from ospbridge.hub.replies import Feedbacks
 from ospbridge.hub.requests import AnnotatedStep, Reset, Step
 from ospbridge.interface import BoxSpace, DrawnSeed, Feedback
-from ospbridge.session.annotating import NextNote
-from ospbridge.session.hub_seat import Expected, answer_limits, feedback_of, misfit
+from ospbridge.session.agent_handle import NextNote, answer_limits, feedback_of, mismatch
 from ospbridge.task.base import choice, finite, vector
 
 if TYPE_CHECKING:
@@ -32,33 +31,32 @@ class HubGroup:
     """Agents of a daemon. Its reset policy decides what the end of one episode means for the others."""
 
     def __init__(self, client: HubClient, attached: Attached, *, annotates: bool = False) -> None:
-        self._client = client
-        self._descriptions = attached.agents
-        self.interfaces = {agent.name: agent.interface() for agent in attached.agents}
-        self.observation_spaces = {agent.name: agent.observation_space() for agent in attached.agents}
-        self.action_spaces = {agent.name: agent.action_space() for agent in attached.agents}
-        self.observation_names = {agent.name: agent.names()[0] for agent in attached.agents}
-        self.action_names = {agent.name: agent.names()[1] for agent in attached.agents}
-        self.scenarios = {agent.name: agent.scenario for agent in attached.agents}
-        """The names of those that the daemon plays; empty: none, None: it does not say."""
-        self._info_names = {name: agent.info_names for name, agent in self.interfaces.items()}
-        self._expected: dict[str, Expected] = {
-            name: (name, 4 * len(self.observation_spaces[name].low), 4 * len(names))
-            for name, names in self._info_names.items()
-        }
-        self.next_notes = {name: NextNote(name) for name in self.interfaces} if annotates else {}
+        agents = {agent.name: agent for agent in attached.agents}
+        self.interfaces = {name: agent.interface() for name, agent in agents.items()}
+        self.observation_spaces = {name: agent.observation_space() for name, agent in agents.items()}
+        self.action_spaces = {name: agent.action_space() for name, agent in agents.items()}
+        self.observation_names = {name: agent.names()[0] for name, agent in agents.items()}
+        self.action_names = {name: agent.names()[1] for name, agent in agents.items()}
+        self.next_notes = {name: NextNote(name) for name in agents} if annotates else {}
         """Each must be set before a step; none where nobody annotates."""
+        self._client = client
+        self._agents = agents
+        self._limits = answer_limits(attached)
+        """Seconds for the answers to a step and to a reset."""
         self._last: Found = {}
         self._playing: list[str] = []
-        self._naming = self._named = False
-        """The latest step named all agents; it was answered since the latest reset: numbers are enough from then on."""
+        self._named = False
+        """A step that named all agents was answered since the latest reset: numbers are enough from then on."""
         self._rows = HubRows(self.interfaces, self.observation_spaces, self.action_spaces)
-        self._buffer = bytearray()
-        self._frame = self._buffer
+        self._frame = bytearray()
         """What is to be sent."""
         self._reason = ""
         """Why the step could not even be sent."""
-        self._step_limit, self._reset_limit = answer_limits(attached)
+
+    @property
+    def scenarios(self) -> dict[str, str | None]:
+        """The names of those that the daemon plays; empty: none, None: it does not say."""
+        return {name: agent.scenario for name, agent in self._agents.items()}
 
     def reset(self, seed: int) -> Found:
         """Wait for the reset and the neutral step after it. Attaches again where the daemon was lost."""
@@ -76,9 +74,10 @@ class HubGroup:
         for note in self.next_notes.values():
             note.clear()
         drawn = isinstance(seed, DrawnSeed)
-        encode(Reset(list(self.interfaces), int(seed), threading.get_native_id(), drawn), self._buffer)
+        self._frame = bytearray()
+        encode(Reset(int(seed), threading.get_native_id(), drawn), self._frame)
         try:
-            client.send(self._buffer, self._reset_limit)
+            client.send(self._frame, self._limits[1])
         except HubLost as error:
             self._ask_again(error)
 
@@ -88,22 +87,22 @@ class HubGroup:
         if not client.hung_up:
             raise error
         self._attach_again()
-        client.send(self._buffer, self._reset_limit)
+        client.send(self._frame, self._limits[1])
 
     def begun(self) -> Found:
         """The answer to ``ask_reset``."""
         try:
-            reply = self._client.receive(self._reset_limit)
+            reply = self._client.receive(self._limits[1])
         except HubLost as error:
             self._ask_again(error)
-            reply = self._client.receive(self._reset_limit)
+            reply = self._client.receive(self._limits[1])
         found = self._feedbacks(reply, list(self.interfaces))
         self._playing = list(found)
         return found
 
     def _attach_again(self) -> None:
-        attached = self._client.reopen(self._descriptions, annotates=bool(self.next_notes))
-        self._step_limit, self._reset_limit = answer_limits(attached)
+        agents = list(self._agents.values())
+        self._limits = answer_limits(self._client.attach_again(agents, annotates=bool(self.next_notes)))
 
     @property
     def playing(self) -> bool:
@@ -125,9 +124,8 @@ class HubGroup:
         if again is not None:
             self._frame = again
             return
-        self._frame = self._buffer
+        self._frame = bytearray()
         self._named = False
-        self._naming = not notes and len(self._playing) == len(self.interfaces)
         moves = [(name, self._told(name, actions[name])) for name in self._playing]
         if not notes:
             encode(Step(moves), self._frame)
@@ -139,7 +137,7 @@ class HubGroup:
         for note in self.next_notes.values():
             note.clear()
         try:
-            self._client.send(self._frame, self._step_limit, step=True)
+            self._client.send(self._frame, self._limits[0])
         except HubLost as error:
             self._reason = error.message
 
@@ -148,14 +146,14 @@ class HubGroup:
         if self._reason:
             return self._cut(self._reason)
         try:
-            reply = self._client.receive(self._step_limit, self._rows.read)
+            reply = self._client.receive(self._limits[0], self._rows.read)
         except HubLost as error:
             return self._cut(error.message)
         if isinstance(reply, FeedbackRows):
             self._last = reply
             return reply
         found = self._feedbacks(reply, self._playing)
-        self._named = self._named or self._naming
+        self._named = not self.next_notes and len(self._playing) == len(self.interfaces)
         self._playing = [name for name in self._playing if not found[name].over]
         return found
 
@@ -173,9 +171,17 @@ class HubGroup:
         """What it says of these agents. Raises HubLost where it says anything else."""
         if not isinstance(reply, Feedbacks):
             raise self._client.failed(reply)
-        if why := misfit(reply, [self._expected[name] for name in names]):
+        agents = [self.interfaces[name] for name in names]
+        expected = [
+            (agent.name, 4 * len(self.observation_spaces[agent.name].low), 4 * len(agent.infos))
+            for agent in agents
+        ]
+        if why := mismatch(reply, expected):
             raise self._client.failed(reply, why)
-        found = {told.agent: feedback_of(told, self._info_names[told.agent]) for told in reply.agents}
+        found = {
+            agent.name: feedback_of(told, agent.info_names)
+            for agent, told in zip(agents, reply.agents, strict=True)
+        }
         self._last = found
         return found
 
@@ -183,9 +189,12 @@ class HubGroup:
         """The honest end of episodes whose last step cannot be told: the last observation again."""
         found = {}
         for name in self._playing:
-            last, names = self._last[name], self._info_names[name]
+            last = self._last[name]
             found[name] = Feedback.cut(
-                last.observation.copy(), reason, seed=last.info["osp_seed"], info_names=names
+                last.observation.copy(),
+                reason,
+                seed=last.info["osp_seed"],
+                info_names=self.interfaces[name].info_names,
             )
         self._playing = []
         return found
@@ -199,6 +208,6 @@ class HubGroup:
         """Give the agents back without a word, because an answer is still awaited."""
         self._client.lose()
 
-    def close(self) -> None:
-        """Give the agents back."""
-        self._client.close(detach=True)
+    def close(self, within: float | None = None) -> None:
+        """Give the agents back, which the daemon confirms within so many seconds. From any thread; never raises."""
+        self._client.close(within)

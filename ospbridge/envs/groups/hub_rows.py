@@ -9,7 +9,7 @@ import numpy as np
 from ospbridge.envs.groups.rows import ActionRows, FeedbackRows
 from ospbridge.errors import RemoteProtocolError
 from ospbridge.finite import all_finite
-from ospbridge.hub.decoding import decode_reply
+from ospbridge.hub.framing import decode_reply
 from ospbridge.hub.recurring import FLOAT, REWARD, AgainFrame
 from ospbridge.hub.replies import Numbers
 from ospbridge.interface import BoxSpace

@@ -12,7 +12,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.interface import InterfaceValue
-from ospbridge.osp.server.repository import parse_double
+from ospbridge.osp.repository import parse_double
 from ospbridge.osp.world import Variable, WorldAgent
 
 if TYPE_CHECKING:

@@ -15,16 +15,16 @@ from structlog.testing import capture_logs
 
 from ospbridge.daemon.hub import connection as hub_connection
 from ospbridge.daemon.hub import server as hub_server
+from ospbridge.daemon.hub.admission import TlsListener
 from ospbridge.daemon.hub.answers import MOST_PATTERNS
 from ospbridge.daemon.hub.server import HubServer
 from ospbridge.errors import AgentTaken, HubError, LocalProtocolError
-from ospbridge.hub.decoding import VERSION
 from ospbridge.hub.framing import encode
-from ospbridge.hub.requests import Attach, Hello
+from ospbridge.hub.requests import VERSION, Attach, Hello
 from ospbridge.interface import Endpoint
 from ospbridge.session import hub_client
 from ospbridge.session.hub_client import HubClient
-from ospbridge.transport.tls import TlsAddress, TlsListener
+from ospbridge.transport.tls import TlsAddress
 from tests.daemon.certificates import Authority
 from tests.daemon.hubs import serving
 
@@ -68,7 +68,7 @@ async def test_environments_of_a_container_beside_the_daemons_share_an_agent_wit
     path = tmp_path / "hub"
     async with serving(document, path):
         first, twin = await connected(path), await connected(path)
-        monkeypatch.setattr(hub_client, "process", lambda: "another")
+        monkeypatch.setattr(hub_client, "_process", lambda _: "another")
         other = await connected(path)
         await trio.to_thread.run_sync(first.attach, "agent1")
         await trio.to_thread.run_sync(twin.attach, "agent1")

@@ -13,9 +13,8 @@ import trio
 from ospbridge.daemon.hub import watch as hub_watch
 from ospbridge.daemon.hub.connection import HubConnection
 from ospbridge.daemon.lockstep import ResetPolicy
-from ospbridge.hub.decoding import VERSION
 from ospbridge.hub.replies import Attached, Feedbacks, Refusal
-from ospbridge.hub.requests import Attach, Hello, Reset, Status
+from ospbridge.hub.requests import VERSION, Attach, Hello, Reset, Status
 from ospbridge.hub.status import StatusReply
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.timing import Limits
@@ -105,7 +104,7 @@ def play_and_leave(path: Path, agent: str) -> None:
     chance = random.Random(agent)
     for _ in range(EPISODES):
         line = attached(path, agent)
-        observed(line.ask(Reset([], 5, get_native_id())))
+        observed(line.ask(Reset(5, get_native_id())))
         for _ in range(chance.randrange(30)):
             reply = line.ask(step(agent, 0.5))
             assert isinstance(reply, Feedbacks)

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ospbridge.hub.decoding import VERSION
 from ospbridge.hub.replies import Refusal
-from ospbridge.hub.requests import Attach, Hello, Status
+from ospbridge.hub.requests import VERSION, Attach, Hello, Status
 from ospbridge.session.hub_client import default_hub
 from ospbridge.transport.unix import connect_unix
 from tests.daemon.hubs import Line

@@ -13,9 +13,9 @@ from ospbridge.daemon import barrier
 from ospbridge.daemon.hub import stream as hub_stream
 from ospbridge.daemon.hub import watch as hub_watch
 from ospbridge.errors import LocalProtocolError
-from ospbridge.hub.decoding import VERSION
 from ospbridge.hub.replies import Feedbacks, Refusal
 from ospbridge.hub.requests import (
+    VERSION,
     Again,
     AnnotatedStep,
     Attach,
@@ -95,7 +95,7 @@ async def test_steps_that_recur_bring_what_all_others_do_whatever_comes_between(
         (told,) = (await ask(*again(0.5))).agents
         assert (told.agent, told.truncated, told.reason, told.seed) == ("agent1", True, "for a test", 5)
         # Of the seed before nothing is left.
-        assert (await ask(Reset([], 6))).agents[0].seed == 6
+        assert (await ask(Reset(6))).agents[0].seed == 6
         assert (await ask(*acting(0.25))).agents[0].seed == 6
         for number in (0.5, 0.75):
             assert (await ask(*again(number))).seed == 6
@@ -104,7 +104,7 @@ async def test_steps_that_recur_bring_what_all_others_do_whatever_comes_between(
         refused = await ask(*acting(0.5))
         assert isinstance(refused, Refusal)
         assert "not attached" in refused.message
-        refused = await ask(Reset([], 5))
+        refused = await ask(Reset(5))
         assert isinstance(refused, Refusal)
         assert "attached to no agent" in refused.message
 
@@ -132,7 +132,7 @@ async def test_numbers_that_a_task_limits_are_limited_in_steps_that_recur_too(
         line.close()
 
 
-@pytest.mark.parametrize("between", [None, Reset([], 5), Detach(), Attach(["agent2"])], ids=repr)
+@pytest.mark.parametrize("between", [None, Reset(5), Detach(), Attach(["agent2"])], ids=repr)
 async def test_one_step_more_is_refused_where_agents_may_have_come_and_gone(
     document: UdpSimulator, tmp_path: Path, spin: bool, between: HubRequest | None
 ) -> None:
@@ -177,8 +177,6 @@ async def test_what_no_environment_says_is_refused_and_its_episode_goes_on(
         for said, why in (
             (Hello(VERSION, "line"), "a second hello"),
             (Attach(["agent1"]), "attached to that agent already"),
-            (Reset(["agent2"], 5), not_mine),
-            (Detach(["agent2"]), not_mine),
             (AnnotatedStep([("agent1", action, note)]), "without saying that it annotates"),
             (AnnotatedStep([("agent2", action, note)]), not_mine),
         ):

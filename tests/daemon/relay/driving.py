@@ -13,7 +13,7 @@ from ospbridge.daemon.relay.settings import Mode, Upstream
 from ospbridge.errors import SessionLost
 from ospbridge.rllink.dialects import MSGPACK
 from ospbridge.rllink.timing import Limits
-from ospbridge.transport.stream_addresses import parse_stream
+from ospbridge.transport.tls import parse_stream
 from tests.daemon.stage import FakeSession, conductor_of
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from ospbridge.rllink.server import EpisodesArrived, ServerMachine, StateWanted
 from ospbridge.rllink.timing import Limits
 from ospbridge.rllink.weights import ModuleWeights
 from ospbridge.sink.store import Store
-from ospbridge.transport.stream_addresses import parse_stream
-from ospbridge.transport.stream_ends import last_word
+from ospbridge.transport.streams import send_alert
+from ospbridge.transport.tls import parse_stream
 from tests.daemon.relay.driving import WITHIN, until
 from tests.daemon.stage import ONE, inputs
 from tests.sink import clients
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ospbridge.daemon.conductor import Conductor
     from ospbridge.rllink.fragments import EpisodeFragment
     from ospbridge.rllink.weights import Weights
-    from ospbridge.transport.stream_ends import Stream
+    from ospbridge.transport.streams import Stream
     from ospbridge.transport.tls import TlsFiles
 
 
@@ -82,7 +82,7 @@ class Server:
             await self._talk(stream, ServerMachine(self.config, dialect=self._dialect))
         except trio.BrokenResourceError:
             end = "reset"
-            await last_word(stream)
+            await send_alert(stream)
         except RemoteProtocolError:
             end = "dismissed"
         finally:

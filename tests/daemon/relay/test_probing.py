@@ -14,7 +14,7 @@ from ospbridge.errors import ConfigurationError, RemoteProtocolError, UpstreamNo
 from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.weights import ModuleWeights, Weights
-from ospbridge.transport.stream_addresses import ServerTls, StreamAddress, parse_stream
+from ospbridge.transport.tls import ServerTls, StreamAddress, parse_stream
 from tests.daemon.certificates import Authority
 from tests.daemon.relay.driving import WITHIN
 from tests.daemon.relay.observing import Server, listening, showing

@@ -18,7 +18,7 @@ from ospbridge.errors import ConfigurationError
 from ospbridge.hub.requests import Note
 from ospbridge.record.spool import Spool, WhenFull
 from ospbridge.record.spool_file import SpoolFile
-from ospbridge.transport.stream_addresses import parse_stream
+from ospbridge.transport.tls import parse_stream
 from tests.daemon.relay.driving import until
 from tests.daemon.relay.observing import Player, Server, alike, all_arrived, listening, observed, status
 from tests.daemon.stage import inputs

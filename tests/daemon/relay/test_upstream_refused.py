@@ -18,7 +18,7 @@ from ospbridge.rllink.dialects import MSGPACK
 from ospbridge.rllink.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from ospbridge.transport.stream_addresses import ServerTls, StreamAddress, parse_stream
+from ospbridge.transport.tls import ServerTls, StreamAddress, parse_stream
 from tests.daemon.certificates import Authority
 from tests.daemon.relay.driving import WITHIN, until
 from tests.daemon.relay.learner import eventually

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 import struct
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
-from tests.osp.served import Completion, EchoWorld, Server
+from tests.osp.served import Client, Completion, EchoWorld, Server
 from tests.osp.stage import BOTH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def two_agents(profile: Profile) -> Server:
@@ -20,7 +24,7 @@ def steps_and_resets(server: Server) -> tuple[int, int]:
     return server.machine.steps, server.machine.resets
 
 
-# --- the barrier ---------------------------------------------------------------------------------------------------
+# --- the barrier ------------------------------------------------------------------------------------------------------
 
 
 @BOTH
@@ -82,7 +86,7 @@ def test_document_answers_an_observer_s_reset_without_counting_it() -> None:
     assert server.world.seeds == [0], "nor does its seed count"
 
 
-# --- leaving in the middle -----------------------------------------------------------------------------------------
+# --- leaving in the middle --------------------------------------------------------------------------------------------
 
 
 @BOTH
@@ -90,7 +94,9 @@ def test_deregistering_the_missing_agent_completes_the_step_f17(profile: Profile
     server = two_agents(profile)
     client = server.player(1, 2)
     client.step(1, 0.5)
-    assert [data[0] for data in client.deregister(2)] == [81, 106, 85]
+    answers = client.deregister(2)
+    server.wait(profile.barrier_poll)
+    assert [data[0] for data in answers + client.read_all()] == [81, 106, 85]
 
 
 def test_document_drops_the_votes_of_a_client_that_ends() -> None:
@@ -105,10 +111,10 @@ def test_document_drops_the_votes_of_a_client_that_ends() -> None:
     assert steps_and_resets(server) == (1, 0)
 
 
-# --- resets and steps ----------------------------------------------------------------------------------------------
+# --- resets and steps -------------------------------------------------------------------------------------------------
 
 
-def test_under_nerd_step_votes_survive_a_reset_d22() -> None:
+def test_under_nerd_step_requests_survive_a_reset_d22() -> None:
     server = two_agents(NERD)
     client = server.player(1, 2)
     client.step(1, 0.5)
@@ -137,7 +143,172 @@ def test_nerd_s_first_step_without_a_reset_loses_its_inputs_and_zeroes_time_d21(
     assert Completion(client.read_all()[1]).outputs == [0.5, 0.25]
 
 
-# --- seeds ---------------------------------------------------------------------------------------------------------
+# --- requests that outlive who sent them ------------------------------------------------------------------------------
+
+
+def three_agents(profile: Profile) -> Server:
+    return Server(profile, EchoWorld((1, 1, 0), (1, 1, 0), (1, 1, 0)))
+
+
+def leave_by_end(client: Client) -> None:
+    assert client.ask(b"\x07")[-1][0] == 8
+
+
+def leave_agent_by_agent(client: Client) -> None:
+    for agent in list(client.server.machine.controls):
+        client.deregister(agent.id)
+    assert client.ask(b"\x07")[-1][0] == 8
+
+
+@pytest.mark.parametrize("leave", [leave_by_end, leave_agent_by_agent])
+@pytest.mark.parametrize("asked", [(1,), (2,), (3,), (1, 2), (1, 3), (2, 3)])
+def test_a_nerd_session_steps_early_by_the_requests_of_the_session_before(
+    leave: Callable[[Client], None], asked: tuple[int, ...]
+) -> None:
+    server = three_agents(NERD)
+    first = server.player(1, 2, 3)
+    for agent in asked:
+        first.step(agent, 0.5)
+    leave(first)
+    server.wait(1.0)
+    assert server.machine.steps == 0
+    second = server.player(1, 2, 3, port=2)
+    server.wait(1.0)
+    for _ in range(3):
+        second.reset()
+    second.ack_reset()
+    assert second.codes() == [71, 71, 71, 75]
+    missing = 3 - len(asked)
+    for agent in range(1, missing + 1):
+        second.step(agent, 0.25)
+    assert second.codes() == [81] * missing + [85], "before all have asked"
+    assert server.machine.steps == 1
+
+
+def test_one_agent_of_the_next_nerd_session_steps_by_itself() -> None:
+    server = two_agents(NERD)
+    first = server.player(1, 2)
+    first.step(1, 0.5)
+    leave_by_end(first)
+    second = server.player(2, port=2)
+    assert second.codes() == []
+    server.wait(NERD.barrier_poll)
+    assert second.codes() == [85]
+    assert server.ledger[-1]["clients"] == ["127.0.0.1:1"]
+
+
+def test_a_document_session_owes_nothing_to_the_one_before() -> None:
+    server = three_agents(DOCUMENT)
+    first = server.player(1, 2, 3)
+    first.step(1, 0.5)
+    first.reset()
+    leave_by_end(first)
+    second = server.player(1, 2, 3, port=2)
+    for agent in (1, 2):
+        second.step(agent, 0.25)
+        second.reset()
+    assert second.codes() == [81, 71, 81, 71]
+
+
+def test_a_nerd_reset_that_nobody_s_agent_asked_for_runs_once_somebody_has_one() -> None:
+    server = Server(NERD)
+    client = server.join()
+    client.overview()
+    client.reset()
+    assert client.codes() == [71]
+    assert client.register(1) == 1
+    server.wait(NERD.barrier_poll)
+    assert client.codes() == [75]
+    assert server.machine.resets == 1
+
+
+def test_resets_without_an_agent_are_counted_in_bounded_memory() -> None:
+    server = Server(NERD)
+    client = server.join()
+    for _ in range(1000):
+        client.reset()
+    assert len(server.machine.reset_requests) == 1
+
+
+# --- the clock --------------------------------------------------------------------------------------------------------
+
+
+def get_time(client: Client) -> bytes:
+    value_id = client.find("/Simulation/SimulationTime")["/Simulation/SimulationTime"][0]
+    client.inbox.clear()
+    return struct.pack("<Bi", 50, value_id)
+
+
+@BOTH
+def test_a_question_that_waits_behind_a_request_is_answered_before_the_step_runs(profile: Profile) -> None:
+    server = Server(profile)
+    client = server.player(1)
+    question = get_time(client)
+    client.step(1, 0.5, 0.5, settle=False)
+    client.send(question, settle=False)
+    assert [data[5:].partition(b"\0")[0] for data in client.read_all()[1:]] == [b"0"]
+    server.settle()
+    assert client.codes() == [85]
+    client.ack()
+    assert client.ask(question)[0][5:].partition(b"\0")[0] == b"0.01"
+
+
+def test_a_nerd_server_whose_barrier_is_late_tells_the_old_time_until_the_step_runs() -> None:
+    server = Server(NERD, late=lambda: True)
+    client = server.player(1)
+    question = get_time(client)
+    client.step(1, 0.5, 0.5)
+    assert client.codes() == [81]
+    assert client.ask(question)[0][5:].startswith(b"0\0")
+    server.wait(NERD.barrier_poll)
+    assert client.codes() == [85]
+
+
+@BOTH
+def test_time_that_was_set_goes_on_from_there_and_a_reset_zeroes_it(profile: Profile) -> None:
+    server = Server(profile)
+    client = server.player(1)
+    time = client.find("/Simulation/SimulationTime")["/Simulation/SimulationTime"][0]
+    assert client.set(time, "1") == 1
+    assert client.get(time) == "1"
+    client.reset()
+    client.ack_reset()
+    client.read_all()
+    assert client.get(time) == "0"
+    assert client.set(time, "1") == 1
+    client.step(1, 0.5, 0.5)
+    client.ack()
+    client.read_all()
+    assert client.get(time) == "1.01"
+
+
+# --- resets that are lost ---------------------------------------------------------------------------------------------
+
+
+def test_a_reset_behind_a_reset_may_be_lost_and_another_one_then_runs() -> None:
+    fate = iter([True, False])
+    server = Server(NERD, lose_reset=lambda: next(fate))
+    client = server.player(1)
+    for told in ([71, 75], [71], [71, 75]):
+        client.reset()
+        server.wait(1.0)
+        assert client.codes() == told
+        client.ack_reset()
+    assert server.machine.resets == 2
+
+
+def test_a_reset_behind_a_step_is_never_lost() -> None:
+    server = Server(NERD, lose_reset=lambda: True)
+    client = server.player(1)
+    for _ in range(3):
+        client.reset()
+        client.ack_reset()
+        client.step(1, 0.5, 0.5)
+        client.ack()
+    assert server.machine.resets == 3
+
+
+# --- seeds ------------------------------------------------------------------------------------------------------------
 
 
 def test_nerd_ignores_the_seed_of_a_reset_and_takes_the_variable_d10() -> None:
@@ -161,7 +332,7 @@ def test_document_takes_the_last_seed_that_is_not_0() -> None:
     assert server.world.seeds == [9, 5, 0]
 
 
-# --- inputs --------------------------------------------------------------------------------------------------------
+# --- inputs -----------------------------------------------------------------------------------------------------------
 
 
 def outputs_for(profile: Profile, data: bytes) -> list[float]:
@@ -211,7 +382,7 @@ def test_inputs_are_clamped_and_nan_passes_f13(profile: Profile) -> None:
     assert math.isnan(outputs[2])
 
 
-# --- the ledger ----------------------------------------------------------------------------------------------------
+# --- the ledger -------------------------------------------------------------------------------------------------------
 
 
 def test_the_ledger_tells_what_ran_with_which_inputs_and_who_asked() -> None:

@@ -93,6 +93,44 @@ def test_any_datagram_restarts_the_stall_f21() -> None:
     assert client.codes() == [85]
 
 
+def stalls_once(profile: Profile) -> tuple[Server, Client]:
+    """A client whose next completion is late, and no other."""
+    fate = iter([True])
+    server = Server(profile, stall=lambda: next(fate, False))
+    return server, server.player(1)
+
+
+@BOTH
+def test_a_stalled_completion_merges_into_that_of_the_next_step(profile: Profile) -> None:
+    server, client = stalls_once(profile)
+    client.reset()
+    server.wait(STALLED)
+    client.ack_reset()
+    client.read_all()
+    server.machine.faults = server.machine.faults._replace(stall=iter([True, False]).__next__)
+    client.step(1, 0.25, 0.25)
+    assert client.codes() == [81]
+    client.step(1, 0.5, 0.5)
+    assert server.machine.steps == 2
+    acknowledged, completed = client.read_all()
+    assert acknowledged[0] == 81
+    assert Completion(completed).outputs == [0.5, 0.5]
+    client.ack()
+    server.wait(1.0)
+    assert client.codes() == [], "one flag, not a count"
+
+
+def test_a_stalled_completion_comes_during_a_reset_and_is_awaited_like_any_other() -> None:
+    server, client = stalls_once(NERD)
+    client.step(1, 0.25, 0.25)
+    assert client.codes() == [81]
+    client.reset()
+    assert client.codes() == [71, 85]
+    client.ack_reset()
+    assert client.codes() == [75]
+    assert server.machine.problems[EATEN] == 1
+
+
 # --- events --------------------------------------------------------------------------------------------------------
 
 
@@ -142,7 +180,6 @@ def test_a_deregistered_event_is_told_no_more_and_its_id_is_echoed_d24(profile: 
     assert client.listen("/Control/StepCompleted") == 1
     assert client.ask(b"\x1e\1\0\0\0") == [b"\x1f\1\0\0\0" + end]
     assert client.ask(b"\x1e\x4d\0\0\0") == [b"\x1f\x4d\0\0\0" + end]
-    assert server.machine.listening == 0
     client.step(1, 0.5, 0.5)
     assert [completion.events for completion in completions(client)] == [[]]
 

@@ -57,7 +57,6 @@ def test_end_after_an_event_registration_does_not_kill_this_server_f19(profile: 
     listener, player = server.join(1), server.player(1, port=2)
     assert listener.listen("/Control/StepCompleted") == 1
     listener.ask(b"\x07")
-    assert server.machine.listening == 0
     player.step(1, 0.0, 0.0)
     assert player.codes() == [81, 85]
     warned = server.machine.problems["END after an event registration: the real server dies of it"]

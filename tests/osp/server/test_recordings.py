@@ -17,7 +17,7 @@ import pytest
 from ospbridge.interface import InterfaceValue
 from ospbridge.osp.codes import Code
 from ospbridge.osp.profile import NERD
-from ospbridge.osp.server.machine import CloseHandler, OpenHandler, Send, ServerMachine
+from ospbridge.osp.server import CloseHandler, OpenHandler, Send, ServerMachine
 from ospbridge.osp.world import Variable, WorldAgent
 
 TRACES = Path(__file__).parents[1] / "traces"

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
-from ospbridge.osp.server.repository import (
+from ospbridge.osp.repository import (
     LONGEST_EXPRESSION,
     parse_double,
 )
@@ -65,15 +65,15 @@ def test_a_bad_or_overlong_expression_finds_nothing(profile: Profile, expression
     assert Server(profile).join().find(expression) == {}
 
 
-@pytest.mark.parametrize("profile, read", [(DOCUMENT, b"a\xe9b"), (NERD, b"a")])
-def test_a_text_reads_as_it_was_set_on_nerd_up_to_the_first_byte_that_is_not_ascii_d23(
+@pytest.mark.parametrize("profile, read", [(DOCUMENT, b"a\xc3\xa9b\0"), (NERD, b"a\0\0b\0x")])
+def test_a_text_reads_as_it_was_set_on_nerd_with_a_zero_for_each_byte_that_is_not_ascii_d23(
     profile: Profile, read: bytes
 ) -> None:
     client = Server(profile).join()
     ident, kind = client.find(".*")["/CommandLineArguments/help"]
     assert (kind, client.get(ident)) == ("String", "")
-    assert client.ask(struct.pack("<Bi", 52, ident) + b"a\xe9b\0")[0][5] == 1
-    assert client.ask(struct.pack("<Bi", 50, ident))[0][5:].partition(b"\0")[0] == read
+    assert client.ask(struct.pack("<Bi", 52, ident) + b"a\xc3\xa9b\0")[0][5] == 1
+    assert client.ask(struct.pack("<Bi", 50, ident))[0][5:] == read
 
 
 @BOTH
@@ -96,7 +96,7 @@ def test_an_unknown_value_reads_as_id_minus_1_and_sets_with_status_2(profile: Pr
         ("/Simulation/RandomizeSeedAtReset", ["T", "F"], ["true", "1", ""]),
         ("/Sim/Gravity", ["9.5", "inf", "nan", "-1E5"], ["x", "1,5", "\u0661"]),
         ("/Sim/A1/in/0", ["0.5", "-1"], ["x", ""]),
-        ("/Simulation/SimulationTime", [], ["0", "1"]),
+        ("/Simulation/SimulationTime", ["1", "0.25"], ["x", "", "nan", "inf"]),
         ("/Simulation/RealTime", [], ["0"]),
         ("/Sim/A1/out/0", [], ["0.5"]),
         ("/Sim/A1/info/0", [], ["0.5"]),

@@ -1,0 +1,414 @@
+"""The reset: one request for each agent, one completion for every client (OSP 1.1, section 4.6).
+
+All rules for silence in a reset stand here, and in ``RESET_TABLE``. A reset zeroes the simulator's clock, which is
+therefore brought above 0 before it: so the clock tells whether the reset is done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import cycle, pairwise
+from typing import TYPE_CHECKING, Final
+
+from ospbridge.errors import (
+    BarrierStuck,
+    IncompleteListing,
+    LocalProtocolError,
+    QueryTimeout,
+    StepUncertain,
+    ValueRejected,
+)
+from ospbridge.osp.agents import overview
+from ospbridge.osp.client import RESET_COMPLETED, SILENCE
+from ospbridge.osp.clock_reading import INTERRUPTED, SECOND_LOOK, drop_clock, read_clock, start_clock
+from ospbridge.osp.codes import SEED
+from ospbridge.osp.fast_path import REQUESTS_AT_ONCE, FastPath, StepRequest
+from ospbridge.osp.lists import find_value
+from ospbridge.osp.messages import (
+    NextSimulationStepAck,
+    ResetSimulation,
+    ResetSimulationAck,
+    StepCompleted,
+    StepCompletedAck,
+)
+from ospbridge.osp.profile import SeedBy
+from ospbridge.osp.queries import get_value, pause, set_value
+from ospbridge.osp.step import FREED, SENT_AGAIN_AT_MOST, UNANSWERED, Action, last_word, step
+
+if TYPE_CHECKING:
+    from ospbridge.osp.client import ClientMachine, Exchange, Reply
+
+__all__ = ["RESET_TABLE", "ResetRow", "reset"]
+
+OWN_SEEDS: Final = "/Simulation/RandomizeSeedAtReset"
+YES: Final = ("T", "TRUE", "1")
+FIRST_RESET: Final = 5.0
+"""Seconds that a session's first reset may take before its completion is taken for lost."""
+ABOVE_ZERO: Final = 1.0
+"""Simulated seconds that a clock is set to which shows 0 before a reset."""
+LOOKS: Final = 2
+"""At a clock that is not at 0 behind a reset, beside the first one."""
+SILENCES: Final = 20
+"""For which old requests are waited to step the world at most, once each agent's request was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResetRow:
+    """One row: whether the clock shows 0 (None where it cannot tell), and so on; None means anything."""
+
+    zeroed: bool | None
+    unacknowledged: bool | None
+    alone: bool | None
+    overdue: bool | None
+    action: Action
+    reason: str
+
+    def fits(self, *, zeroed: bool, unacknowledged: bool, alone: bool, overdue: bool) -> bool:
+        """Whether the row is about this."""
+        given = (zeroed, unacknowledged, alone, overdue)
+        wanted = (self.zeroed, self.unacknowledged, self.alone, self.overdue)
+        return all(want in (None, is_so) for want, is_so in zip(wanted, given, strict=True))
+
+
+RESET_TABLE: Final = (
+    ResetRow(True, None, None, True, Action.RESTORE, "the completion is lost"),
+    ResetRow(None, None, None, False, Action.WAIT, "worlds take their time to begin anew"),
+    ResetRow(None, True, True, True, Action.SEND_AGAIN, "a request is lost"),
+    ResetRow(None, None, None, None, Action.WAIT, "the requests are counted, or other clients are missing"),
+)
+"""The first row that fits counts. RESTORE: the reset is done."""
+
+
+class PendingReset:
+    """A reset that is not completed yet."""
+
+    __slots__ = (
+        "_at_once",
+        "_completed",
+        "_m",
+        "_request",
+        "acked",
+        "began",
+        "sent",
+        "sent_again",
+        "sent_at",
+        "tells",
+        "unanswered",
+        "wanted",
+    )
+
+    def __init__(self, m: ClientMachine, seed: int, *, tells: bool) -> None:
+        self._m = m
+        self._request = ResetSimulation(seed)
+        self._at_once = REQUESTS_AT_ONCE if m.profile.pipelining else 1
+        self.tells = tells
+        """The clock is above 0, and shows 0 when the reset is done."""
+        self.wanted = len(m.controlled)
+        self.sent = self.acked = self.sent_again = 0
+        self.began = self.sent_at = m.now
+        self._completed = False
+        self.unanswered = 0
+        """Questions in a row that met silence."""
+        self._send_more()
+
+    def is_completed(self) -> bool:
+        """The completion came. Acknowledgements may be missing still."""
+        return self._completed
+
+    def all_came(self) -> bool:
+        """Nothing is missing any more."""
+        return self._completed and self.acked >= self.wanted
+
+    @property
+    def overdue(self) -> bool:
+        """It is too late for a completion that is not lost."""
+        times = self._m.learned.reset_times
+        usual = max(SILENCE, 2.0 * max(times)) if times else FIRST_RESET
+        return self._m.now - self.sent_at > usual
+
+    def _send_more(self) -> None:
+        while self.sent < min(self.wanted, self.acked + self._at_once):
+            self.send_next()
+
+    def send_next(self) -> None:
+        """Send a request for the first time."""
+        self.sent += 1
+        self._send()
+
+    def send_again(self) -> None:
+        """Acknowledgements carry no id: requests are counted, and go again one at a time."""
+        self.sent_again += 1
+        self._send()
+
+    def _send(self) -> None:
+        self.sent_at = self._m.now
+        self._m.send(self._request)
+
+    def take(self, reply: Reply) -> None:
+        """Something came."""
+        code = None if not hasattr(reply, "CODE") else reply.CODE
+        if isinstance(reply, ResetSimulationAck):
+            self.acked += 1
+            self._send_more()
+        elif code in RESET_COMPLETED:
+            # Two in a row are one.
+            self._completed = True
+            self._m.acknowledge_reset(code)
+        else:
+            self._m.unexpected(reply)
+
+
+def reset(m: ClientMachine, seed: int) -> Exchange[bool]:
+    """Reset the world, one request for each agent of this session; True where the completion was seen.
+
+    ``seed``: a 32-bit integer, 0 for "don't care". Raises BarrierStuck when others do not send their requests within
+    the limit, StepUncertain, SessionLost.
+    """
+    if m.episode.request_outstanding:
+        raise StepUncertain(f"{INTERRUPTED}: it would fire later", interrupted=True)
+    if m.episode.reset_outstanding:
+        raise StepUncertain(
+            "an earlier reset was interrupted or given up, and may complete later", interrupted=True
+        )
+    if not m.controlled:
+        raise LocalProtocolError(
+            "a session that controls no agent has no part in a reset", hint="register first"
+        )
+    m.episode.shared = False
+    yield from overview(m)
+    if not m.episode.stepped and m.alone:
+        # A NERD server under load loses 1 in 300 resets that follow a reset.
+        yield from _neutral_step(m)
+    if seed and m.profile.seed_by is SeedBy.VALUE:
+        yield from seed_by_value(m, seed)
+    seen = yield from _reset_once(m, seed)
+    if m.episode.barrier_unknown and m.alone and len(m.controlled) > 1 and not m.clock.missing:
+        yield from empty_barrier(m)
+        seen = yield from _reset_once(m, seed)
+    m.episode.barrier_unknown = False
+    # Whoever came meanwhile has taken part in the reset.
+    yield from overview(m)
+    return seen
+
+
+def _neutral_step(m: ClientMachine) -> Exchange[None]:
+    requests = tuple(StepRequest(agent, m.profile) for agent in m.controlled.values())
+    for request in requests:
+        request.rest()
+    yield from step(m, FastPath(requests, m.outgoing, pipelining=m.profile.pipelining))
+
+
+def _reset_once(m: ClientMachine, seed: int) -> Exchange[bool]:
+    """One reset. Raises as ``reset`` does."""
+    episode = m.episode
+    before = yield from _clock_above_zero(m)
+    episode.doubt = ""
+    episode.reset_outstanding = True
+    episode.stepped = False
+    undecodable = m.notices.undecodable_count
+    with m.limited(m.limits.reset) as limit:
+        r = PendingReset(m, seed, tells=bool(before) and m.learned.resets_zero_clock)
+        done = yield from _run(m, r, limit)
+    if not done:
+        yield from _give_up(m, r, undecodable)
+    episode.reset_outstanding = False
+    if r.is_completed() and not r.sent_again and m.alone:
+        m.learned.reset_times.append(m.now - r.began)
+    if r.sent_again:
+        yield from pause(m, SILENCE, m.unexpected)
+    yield from _start_clock_behind(m, r, before)
+    return r.is_completed()
+
+
+def _run(m: ClientMachine, r: PendingReset, limit: float) -> Exchange[bool]:
+    """The reset, message by message; False: its limit has come."""
+    waits = m.waits()
+    while not r.all_came():
+        patience = waits.next()
+        reply = yield min(m.now + patience, limit)
+        while reply is not None and not r.all_came() and m.now < limit:
+            r.take(reply)
+            reply = None if r.all_came() else (yield min(m.now + patience, limit))
+        if r.all_came() or r.is_completed():
+            # Acknowledgements that are missing now are lost.
+            return True
+        if m.now >= limit:
+            return False
+        m.notices.anomaly("a reset met silence")
+        if (yield from _on_silence(m, r, patience)):
+            return True
+    return True
+
+
+def _on_silence(m: ClientMachine, r: PendingReset, patience: float) -> Exchange[bool]:
+    """Find out what became of the reset, and do what the table says; True: it is done."""
+    if m.profile.eats_awaited_acks or r.unanswered >= UNANSWERED:
+        m.acknowledge_reset(m.profile.reset_completed)
+        reply = yield m.now + FREED
+        if reply is not None:
+            r.take(reply)
+            return r.is_completed()
+    try:
+        with m.limited(patience):
+            time = yield from read_clock(m, r.take)
+        r.unanswered = 0
+        if r.is_completed():
+            return True
+        if r.sent < r.wanted:
+            r.send_next()
+            return False
+        row = _decide(m, r, time)
+        if row.action is Action.SEND_AGAIN:
+            yield from overview(m, stray=r.take)
+            row = _decide(m, r, time)
+    except QueryTimeout:
+        # A server of one thread answers nothing while it works.
+        r.unanswered += 1
+        return r.is_completed()
+    if row.action is Action.SEND_AGAIN and r.sent_again < SENT_AGAIN_AT_MOST:
+        r.send_again()
+    return r.is_completed() or row.action is Action.RESTORE
+
+
+def _decide(m: ClientMachine, r: PendingReset, time: float | None) -> ResetRow:
+    return next(
+        row
+        for row in RESET_TABLE
+        if row.fits(
+            zeroed=r.tells and time == 0.0,
+            unacknowledged=r.acked < r.wanted,
+            alone=m.alone,
+            overdue=r.overdue,
+        )
+    )
+
+
+def _give_up(m: ClientMachine, r: PendingReset, undecodable: int) -> Exchange[None]:
+    """The reset's limit has come. Raises BarrierStuck, SessionLost."""
+    m.episode.doubt = "a reset of this session never completed"
+    who, hint = yield from last_word(m, r.began, undecodable, "reset")
+    raise BarrierStuck(
+        f"the reset did not complete within {m.limits.reset:g} s",
+        hint=hint,
+        who=who,
+        agents=sorted(m.foreign),
+    )
+
+
+# --- the clock around a reset ----------------------------------------------------------------------------------------
+
+
+def _clock_above_zero(m: ClientMachine) -> Exchange[float | None]:
+    """What the clock shows before the reset; None where there is none."""
+    if m.clock.value_id is None:
+        yield from start_clock(m)
+    time = yield from read_clock(m)
+    if time == 0.0 and m.alone and m.learned.clock_can_be_set and m.clock.value_id is not None:
+        try:
+            yield from set_value(m, m.clock.value_id, f"{ABOVE_ZERO:g}")
+        except ValueRejected:
+            m.learned.clock_can_be_set = False
+        time = yield from read_clock(m)
+        m.learned.clock_can_be_set = time == ABOVE_ZERO
+    return time
+
+
+def _start_clock_behind(m: ClientMachine, r: PendingReset, before: float | None) -> Exchange[None]:
+    """Learn where the clock stands behind the reset. Raises StepUncertain where a step has run since."""
+    yield from start_clock(m)
+    time = m.clock.base
+    if not time or not before or not m.alone:
+        return
+    shown = [time]
+    for _ in range(LOOKS):
+        yield from pause(m, SECOND_LOOK, m.unexpected)
+        again = yield from read_clock(m)
+        if again is None:
+            return
+        shown.append(again)
+    if all(earlier < later for earlier, later in pairwise(shown)):
+        # It runs by itself.
+        drop_clock(m)
+    elif shown == [before] * len(shown) and r.is_completed():
+        m.learned.resets_zero_clock = False
+    elif m.learned.resets_zero_clock:
+        raise m.uncertain(
+            f"the clock shows {time:.9g} s behind a reset: a request of before it stepped the world"
+        )
+
+
+# --- requests of an earlier session ----------------------------------------------------------------------------------
+
+
+def empty_barrier(m: ClientMachine) -> Exchange[None]:
+    """Have requests that outlived an earlier session step the world: with neutral inputs, one request at a time.
+
+    On a NERD server they survive deregistration, END, INIT and reset, and would make this session's steps run early
+    with all counts right. When the clock moves, none is counted any more. Raises StepUncertain where it does not.
+    What is counted while one agent is controlled steps the world at once, so that nothing is left over then.
+    """
+    requests = [StepRequest(agent, m.profile) for agent in m.controlled.values()]
+    for request in requests:
+        request.rest()
+
+    def take(reply: Reply) -> None:
+        if isinstance(reply, StepCompleted):
+            m.send(StepCompletedAck(reply.agent_id))
+        elif not isinstance(reply, NextSimulationStepAck):
+            m.unexpected(reply)
+
+    m.episode.request_outstanding = True
+    # A request that is lost is sent again behind all others: that none is left over is all that counts here.
+    for request, _ in zip(cycle(requests), range(len(requests) + SILENCES), strict=False):
+        m.outgoing.append(request.datagram)
+        yield from pause(m, SILENCE, take)
+        if (yield from read_clock(m)) != m.clock.base:
+            break
+    else:
+        raise m.uncertain("requests of an earlier session may still be counted")
+    m.episode.request_outstanding = False
+    m.episode.stepped = True
+
+
+# --- seeds -----------------------------------------------------------------------------------------------------------
+
+
+def seed_by_value(m: ClientMachine, seed: int) -> Exchange[None]:
+    """Write the seed of the reset that follows, for servers that ignore the one in RESET_SIMULATION (deviation D10).
+
+    What hinders that is told, and does not hinder the reset.
+    """
+    if SEED in m.values.without or m.values.silent:
+        return
+    try:
+        entry = yield from find_value(m, SEED)
+        known = entry is not None
+        taken = entry is not None and (yield from set_value(m, entry.id, str(seed), name=SEED))
+    except (QueryTimeout, IncompleteListing):
+        m.notices.remark(f"{m.peer} did not answer about {SEED}: it has not got the seed {seed}", about=SEED)
+        return
+    except ValueRejected:
+        known, taken = True, False
+    if not known:
+        m.values.without.add(SEED)
+        m.notices.remark(f"{m.peer} has no variable {SEED}: seeds have no effect")
+    elif not taken:
+        m.notices.remark(f"{m.peer} refused the seed {seed}", about=SEED)
+    elif OWN_SEEDS not in m.values.without:
+        m.values.without.add(OWN_SEEDS)
+        yield from _look_for_own_seeds(m)
+
+
+def _look_for_own_seeds(m: ClientMachine) -> Exchange[None]:
+    """Tell where the simulator is set to draw a seed at each reset, in place of the one that it was given."""
+    try:
+        entry = yield from find_value(m, OWN_SEEDS)
+        content = None if entry is None else (yield from get_value(m, entry.id))
+    except (QueryTimeout, IncompleteListing):
+        # It is there to be told of, and nothing depends on it.
+        return
+    if content is not None and content.strip().upper() in YES:
+        m.notices.remark(
+            f"{m.peer} draws a seed of its own at each reset: given seeds have no effect ({OWN_SEEDS} is {content}; "
+            "false under [values] of a scenario mends that)"
+        )

@@ -1,1 +1,0 @@
-"""The server role of OSP 1.1."""

@@ -1,1 +1,0 @@
-"""A client's step, exactly once: what is sent, what comes, and what silence means."""

@@ -1,0 +1,119 @@
+"""What servers of ours check before they serve somebody, and how their TCP connections are set."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from ospbridge.transport.addresses import is_ip
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+    from pathlib import Path
+
+    import trio
+
+__all__ = ["VisitorLimit", "host_name", "names_us", "set_keepalive", "squatter"]
+
+IDLE_BEFORE_PROBE: Final = 10
+"""Seconds of silence until the kernel asks whether the other host is still there ..."""
+PROBE_EVERY: Final = 5
+PROBES: Final = 4
+"""... and how often, before the connection counts as broken: half a minute in all."""
+
+
+class VisitorLimit:
+    """At most ``most`` visitors at a time whom nobody knows yet.
+
+    To come in costs nothing, so that one host could take all the room again and again. Where there is none left, the
+    host that takes most of it yields to another one.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._inside: dict[str, list[trio.CancelScope]] = {}
+        """By their host, who came first first."""
+
+    def enter(self, host: str) -> trio.CancelScope | None:
+        """What a visitor is to be served in, which is cancelled where it has to yield; None where there is no room.
+
+        Say ``leave`` with it then.
+        """
+        # Whoever only looks at directories does without.
+        import trio
+
+        if sum(map(len, self._inside.values())) >= self._most:
+            most = max(self._inside, key=lambda each: len(self._inside[each]))
+            if len(self._inside[most]) <= len(self._inside.get(host, ())) + 1:
+                return None
+            first = self._inside[most][0]
+            self.leave(most, first)
+            first.cancel()
+        scope = trio.CancelScope()
+        self._inside.setdefault(host, []).append(scope)
+        return scope
+
+    def leave(self, host: str, scope: trio.CancelScope) -> None:
+        """It takes no room any more. Safe to call again."""
+        inside = self._inside.get(host, [])
+        if scope in inside:
+            inside.remove(scope)
+            if not inside:
+                del self._inside[host]
+
+
+def names_us(host: str, also: Container[str] = ()) -> bool:
+    """Whether a Host header names us. Ports are left aside: a tunnel may lead here from another one.
+
+    A page in the user's own browser may come from anywhere, and a name of the attacker's that suddenly resolves to this
+    host (DNS rebinding) would let it read ours. So only names are served that are known to be ours: IP addresses, which
+    nobody can make resolve to something else, localhost, this host's name, and those that the user adds for a proxy.
+    """
+    name = host_name(host)
+    if name is None:
+        return False
+    if name == "localhost" or name in also:
+        return True
+    own = socket.gethostname().lower()
+    return name in (own, own.partition(".")[0], f"{own}.local") or is_ip(name)
+
+
+def host_name(host: str) -> str | None:
+    """The name in a Host header, in lower case; None where there is none."""
+    try:
+        parts = urlsplit(f"//{host}")
+        _ = parts.port  # raises for what is none
+    except ValueError:
+        return None
+    if parts.netloc != host or "@" in host or parts.path:
+        return None
+    return (parts.hostname or "").rstrip(".") or None
+
+
+def squatter(directory: Path) -> int | None:
+    """The other user who made ``directory``, or a link of its name, where everybody may make one; None for nobody.
+
+    Its owner may replace whatever is put into it, and another user may have been there first, as under /tmp.
+    """
+    try:
+        owner, above = directory.lstat().st_uid, directory.parent.stat().st_mode
+    except OSError:
+        return None
+    return owner if above & stat.S_IWOTH and owner not in {0, os.geteuid()} else None
+
+
+def set_keepalive(sock: socket.socket | trio.socket.SocketType) -> None:
+    """Have a TCP connection send at once, and notice a host that vanished without a word."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, IDLE_BEFORE_PROBE)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_EVERY)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES)
+    with contextlib.suppress(OSError):  # not every network stack has it
+        sock.setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * (IDLE_BEFORE_PROBE + PROBES * PROBE_EVERY)
+        )
