@@ -168,14 +168,13 @@ def register(m: ClientMachine, agent: AgentInterface) -> Exchange[None]:
     m.foreign -= {agent.name}
 
 
-def deregister(m: ClientMachine, agent_id: int, *, limit: float | None = None) -> Exchange[bool]:
+def deregister(m: ClientMachine, agent_id: int) -> Exchange[bool]:
     """Give an agent back; True where this session controlled it."""
     answer = yield from ask(
         m,
         DeregisterFromAgent(agent_id),
         answering(DeregisterFromAgentAck, lambda x: x.agent_id == agent_id),
         what=f"agent {m.agent_names.get(agent_id, agent_id)!r}",
-        limit=limit,
     )
     m.controlled.pop(agent_id, None)
     return answer.status == 1

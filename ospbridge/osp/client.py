@@ -297,11 +297,6 @@ class ClientMachine(SessionState):
         except SessionLost as error:
             self.lost = error
 
-    def resume(self, now: float) -> None:
-        """The driver has run ``fast_path`` to its end by itself, for the pending exchange."""
-        self.now = now
-        self._advance(None)
-
     def handle_timer(self, now: float) -> None:
         """``deadline`` has come, and nothing is there to read."""
         self.now = now

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ospbridge.errors import RemoteProtocolError, SimulatorNotFound, SimulatorSilent, VersionRefused
 from ospbridge.interface import Endpoint
@@ -26,9 +26,6 @@ from ospbridge.osp.profile import DOCUMENT, NERD, InitForm, Profile
 from ospbridge.osp.queries import UNREADABLE
 from ospbridge.osp.timing import Limits, Waits
 from ospbridge.osp.wire import END
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["ConnectMachine", "SurplusMachine"]
 

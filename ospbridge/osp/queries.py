@@ -177,7 +177,6 @@ def get_value(
     value_id: int,
     *,
     stray: Callable[[Reply], None] | None = None,
-    limit: float | None = None,
 ) -> Exchange[str | None]:
     """The content of a variable; None for an id that the simulator does not know."""
     answer = yield from ask(
@@ -187,7 +186,6 @@ def get_value(
         answering(ValueContent, lambda x: x.value_id in (value_id, -1) or (not x.value_id and not x.content)),
         what=f"value {value_id}",
         stray=stray,
-        limit=limit,
     )
     return answer.content if answer.value_id == value_id else None
 

@@ -32,7 +32,6 @@ __all__ = [
     "encode_string",
     "encode_text",
     "number",
-    "with_point",
 ]
 
 INT: Final = struct.Struct("<i")
@@ -88,14 +87,11 @@ def encode_string(text: str) -> bytes:
 # --- numbers in strings --------------------------------------------------------------------------------------------
 
 
-def with_point(text: str) -> str:
-    """``text`` with a point where it has a decimal comma: one comma, and no point."""
-    return text.replace(",", ".") if text.count(",") == 1 and "." not in text else text
-
-
 def number(text: str) -> float:
     """The number that ``text`` is, as a server of any locale prints it. Raises ValueError."""
-    return float(with_point(text))
+    # Some print a decimal comma.
+    comma = text.count(",") == 1 and "." not in text
+    return float(text.replace(",", ".") if comma else text)
 
 
 # --- datagrams -----------------------------------------------------------------------------------------------------

@@ -76,9 +76,6 @@ SPINS: Final = 200
 NEVER: Final = Spinning(0)
 AROUND: Final = 0.2
 """Seconds of the time for leaving that are kept for what surrounds the goodbye."""
-ONE_THREAD: Final = (
-    "give each thread a session or an environment of its own, or a lock around all that it calls"
-)
 
 
 class SessionCore:

@@ -8,6 +8,7 @@ import struct
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from ospbridge.interface import Endpoint
@@ -15,12 +16,23 @@ from ospbridge.interface import Endpoint
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-PACE: Final = 0.0005
-"""Seconds between two datagrams of a list: a receive buffer takes few of this size at once."""
+READS_WITHIN: Final = 2.0
+"""Seconds until a client that does not read is sent the next piece all the same."""
 END: Final = b"\x78"
 INIT: Final = b"\x05\x01\x01" + END
 STEERS: Final = "\x1b]0;\u202e".encode()
 """What would set a terminal's title and turn the direction of writing, if it was shown as it is."""
+
+
+SHORT: Final = 1000
+"""Bytes of a datagram that needs no room made for it."""
+
+
+def _unread(port: int) -> bool:
+    """Whether something waits in the receive buffer of that port, as the system says."""
+    lines = Path("/proc/net/udp").read_text().splitlines()[1:]
+    queues = [fields[4] for fields in map(str.split, lines) if fields[1].endswith(f":{port:04X}")]
+    return any(int(queue.partition(":")[2], 16) for queue in queues)
 
 
 class TalkativeServer:
@@ -59,7 +71,15 @@ class TalkativeServer:
                     data, client = sock.recvfrom(65_536)
                     handler = self._bound() if data == INIT else sock
                     for answer in self._answers(data):
+                        if len(answer) > SHORT:
+                            self._await_room(client[1])
                         handler.sendto(answer + END, client)
+
+    def _await_room(self, port: int) -> None:
+        """Until the client has read all: a receive buffer takes few datagrams of this size."""
+        until = time.monotonic() + READS_WITHIN
+        while _unread(port) and not self._stopping.is_set() and time.monotonic() < until:
+            time.sleep(0.0002)
 
     def _answers(self, data: bytes) -> Iterator[bytes]:
         code = data[0]
@@ -84,7 +104,6 @@ class TalkativeServer:
         for at in range(count):
             if self._stopping.is_set():
                 return
-            time.sleep(PACE)
             yield bytes([code]) + struct.pack("<i", at) + piece(at)
 
     def _agent(self, at: int) -> bytes:
