@@ -45,10 +45,8 @@ INT_MAX: Final = 2**31 - 1
 
 _PRIVATE: Final = 0xF700
 _SURROGATE: Final = 0xDC00
-_HIGH_BYTES: Final = range(0x80, 0x100)
-_PRIVATE_CHARACTER: Final = re.compile(f"[{chr(_PRIVATE + 0x80)}-{chr(_PRIVATE + 0xFF)}]")
-_FROM_SURROGATES: Final = {_SURROGATE + byte: _PRIVATE + byte for byte in _HIGH_BYTES}
-_TO_SURROGATES: Final = {_PRIVATE + byte: _SURROGATE + byte for byte in _HIGH_BYTES}
+_PRIVATE_CHARACTER: Final = re.compile("[\uf780-\uf7ff]")
+_SURROGATE_CHARACTER: Final = re.compile("[\udc80-\udcff]")
 
 
 def decode_text(raw: bytes) -> str:
@@ -60,14 +58,15 @@ def decode_text(raw: bytes) -> str:
     escaped = _PRIVATE_CHARACTER.sub(
         lambda found: "".join(chr(_PRIVATE + byte) for byte in found[0].encode()), text
     )
-    return escaped.translate(_FROM_SURROGATES)
+    return _SURROGATE_CHARACTER.sub(lambda found: chr(ord(found[0]) - _SURROGATE + _PRIVATE), escaped)
 
 
 def encode_text(text: str) -> bytes:
     """The bytes that ``text`` was read from. Raises UnicodeEncodeError for half of a surrogate pair."""
     if text.isascii():
         return text.encode()
-    return text.translate(_TO_SURROGATES).encode("utf-8", "surrogateescape")
+    with_surrogates = _PRIVATE_CHARACTER.sub(lambda found: chr(ord(found[0]) - _PRIVATE + _SURROGATE), text)
+    return with_surrogates.encode("utf-8", "surrogateescape")
 
 
 def encode_string(text: str) -> bytes:
