@@ -87,7 +87,6 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         fleet = fleet_of(joining, agents, num_envs, in_rows=not looked_at)
         self._next_notes = [note for group in fleet.groups for note in group.next_notes.values()]
         self._simulator = simulator
-        self._fleet: Fleet | None = fleet
         self._onlookers: VectorOnlookers | None = None
         try:
             if looked_at:
@@ -99,6 +98,9 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             raise
         # Also when the environment is never closed: collected, or alive when the interpreter exits.
         self._finalizer = weakref.finalize(self, _leave, fleet, self._onlookers)
+        self._in_use = OneThread("the agents of a vector environment")
+        # From here on close() has something to do.
+        self._fleet: Fleet | None = fleet
         self.num_envs = num_envs
         self.render_mode = render_mode
         mode = self.autoreset_mode
@@ -118,7 +120,6 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         self._infos: list[dict[str, Any] | None] = [None] * num_envs
         self._columns = InfoColumns()
         self._sent: list[tuple[GroupSeats, Turn]] = []
-        self._in_use = OneThread("the agents of a vector environment")
 
     # --- resets ----------------------------------------------------------------------------------------------------
 
