@@ -153,6 +153,7 @@ class FastPath:
         "_at_once",
         "_outgoing",
         "_prepared",
+        "_sizes",
         "began",
         "came",
         "count",
@@ -178,6 +179,11 @@ class FastPath:
             *(_completion(request) for request in requests),
         ]
         """What comes, in order."""
+        self._sizes = [
+            (size + 1, len(request.agent.outputs), len(request.agent.infos))
+            for request, (_, size, _, _) in zip(requests, self.expected[count:], strict=True)
+        ]
+        """Of each completion: bytes, an end byte included, outputs and infos."""
         self._prepared: list[tuple[bytearray, StepOutcome]] = []
         self.began = 0.0
         """When the first request was sent."""
@@ -226,8 +232,7 @@ class FastPath:
     def prepare(self) -> None:
         """Make the arrays that ``outcomes`` will fill: there is time for it while the simulator works."""
         self._prepared = [
-            (mine := bytearray(size + 1), _outcome(mine, request.agent))
-            for request, (_, size, _, _) in zip(self.requests, self.expected[self.count :], strict=True)
+            (mine := bytearray(size), _outcome(mine, outputs, infos)) for size, outputs, infos in self._sizes
         ]
 
     def outcomes(self) -> dict[str, StepOutcome]:
@@ -249,7 +254,7 @@ class FastPath:
         """The same of the only agent there is."""
         data = self.came[1]
         if not self._prepared:
-            return _outcome(bytearray(data), self.requests[0].agent)
+            return _outcome(bytearray(data), *self._sizes[0][1:])
         ((mine, outcome),) = self._prepared
         self._prepared = []
         mine[: len(data)] = data
@@ -282,9 +287,8 @@ def _completion(request: StepRequest) -> Expected:
     return Expected(head, StepCompleted.length(outputs + infos), request.completed_ack, True)
 
 
-def _outcome(data: bytearray, agent: AgentInterface) -> StepOutcome:
-    """Of a completion, or of what will be one."""
-    outputs, infos = len(agent.outputs), len(agent.infos)
+def _outcome(data: bytearray, outputs: int, infos: int) -> StepOutcome:
+    """Of a completion with so many numbers, or of what will be one."""
     return StepOutcome(
         np.frombuffer(data, _FLOAT, outputs, _BODY),
         np.frombuffer(data, _FLOAT, infos, _BODY + 4 * outputs) if infos else _NOTHING,

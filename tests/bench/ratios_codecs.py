@@ -39,7 +39,7 @@ INPUTS, OUTPUTS, FLOATS = 8, 16, 128
 COMPLETION_LIMIT = 3.8
 RECOGNITION_LIMIT = 3.0
 """2.1 was measured on one machine and 2.7 on another."""
-VOTE_LIMIT = 2.0
+REQUEST_LIMIT = 2.0
 SCENARIO_LIMIT = 2.6
 """What the scenario may add to the task without one, as a multiple of the same arithmetic in plain Python."""
 SCENARIO = """
@@ -85,21 +85,19 @@ def completion_floor() -> Any:
     return np.frombuffer(COMPLETED, "<f4", FLOATS, HEAD.size).copy()
 
 
-OUTGOING: list[bytes | bytearray] = []
-WAY = FastPath((StepRequest(agent(outputs=FLOATS), DOCUMENT),), OUTGOING, pipelining=False)
+PATH = FastPath((StepRequest(agent(outputs=FLOATS), DOCUMENT),), [], pipelining=False)
 ACKNOWLEDGED = [NextSimulationStepAck(1).encode()]
 
 
 def completion_recognised() -> StepOutcome:
     """As a session does when nothing else happens, with what it does while the simulator works."""
-    OUTGOING.clear()
-    WAY.came = ACKNOWLEDGED[:]
-    WAY.prepare()
-    WAY.take(COMPLETED)
-    return WAY.outcome()
+    PATH.came = ACKNOWLEDGED[:]
+    PATH.prepare()
+    PATH.comes(COMPLETED)
+    return PATH.outcome()
 
 
-def test_a_completion_on_the_straight_way_is_read_for_little_more_than_its_numbers() -> None:
+def test_a_completion_on_the_fast_path_is_read_for_little_more_than_its_numbers() -> None:
     np.testing.assert_array_equal(completion_recognised().outputs, NUMBERS)
     promised = RECOGNITION_LIMIT
     assert ratio(completion_recognised, completion_floor, promised=promised, times=TIMES) <= promised
@@ -113,28 +111,28 @@ def test_a_completion_is_decoded_for_little_more_than_its_numbers() -> None:
     assert ratio(completion_decoded, completion_floor, promised=promised, times=TIMES) <= promised
 
 
-# --- a vote --------------------------------------------------------------------------------------------------------
+# --- a step request ------------------------------------------------------------------------------------------------
 
-VOTE = StepRequest(agent(), DOCUMENT)
+REQUEST = StepRequest(agent(), DOCUMENT)
 ACTION = np.linspace(-1.0, 1.0, INPUTS, dtype=np.float32)
 PACK = struct.Struct(f"<Bii{INPUTS}f").pack
 
 
-def vote_encoded() -> None:
-    VOTE.fill(ACTION)
+def request_encoded() -> None:
+    REQUEST.fill(ACTION)
 
 
-def vote_floor() -> bytes:
+def request_floor() -> bytes:
     """The same datagram from the same array, whatever is in it."""
     return PACK(1, 1, INPUTS, *ACTION.tolist())
 
 
-def test_a_vote_is_written_and_checked_for_little_more_than_its_numbers() -> None:
-    vote_encoded()
-    written = decode_request(bytes(VOTE.datagram))
+def test_a_step_request_is_written_and_checked_for_little_more_than_its_numbers() -> None:
+    request_encoded()
+    written = decode_request(bytes(REQUEST.datagram))
     assert isinstance(written, NextSimulationStep)
     np.testing.assert_array_equal(written.inputs, ACTION)
-    assert ratio(vote_encoded, vote_floor, promised=VOTE_LIMIT, times=TIMES) <= VOTE_LIMIT
+    assert ratio(request_encoded, request_floor, promised=REQUEST_LIMIT, times=TIMES) <= REQUEST_LIMIT
 
 
 # --- a scenario ----------------------------------------------------------------------------------------------------
