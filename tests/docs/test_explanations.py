@@ -42,7 +42,7 @@ FIGURES = {
         f"after {IN_WORDS[client.ACKNOWLEDGES_LAST]} such steps in a row",
         f"a clock at zero is set to {reset.ABOVE_ZERO:g} before",
         f"the latest {IN_WORDS[client.Learned().reset_times.maxlen or 0]} resets took ({reset.FIRST_RESET:g} s before",
-        f"waits {IN_WORDS[RESTART_SETTLES]}, and joins again",
+        f"{IN_WORDS[RESTART_SETTLES]} later, where others had ended the session",
         f"{IN_WORDS[rebuild.CAPACITY].title()} such rebuilds",
         f"one `reset` tries {IN_WORDS[rebuild.BEGINNINGS]} times at most",
     ],
