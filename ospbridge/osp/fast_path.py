@@ -202,21 +202,14 @@ class FastPath:
 
     def take(self, data: bytes) -> bool:
         """A datagram came, whose answer is to be sent. False where it is not the next one; nothing has changed then."""
-        answer = self.expected[len(self.came)].answer
-        if not self.comes(data):
-            return False
-        if answer is not None:
-            self._outgoing.append(answer)
-        return True
-
-    def comes(self, data: bytes) -> bool:
-        """``take`` for a driver that answers by itself."""
         came = self.came
-        head, size, _, _ = self.expected[len(came)]
+        head, size, answer, _ = self.expected[len(came)]
         over = len(data) - size
         if not data.startswith(head) or (over and (over != 1 or data[-1] != DATAGRAM_END)):
             return False
         came.append(data)
+        if answer is not None:
+            self._outgoing.append(answer)
         return True
 
     @property

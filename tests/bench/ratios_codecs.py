@@ -85,15 +85,17 @@ def completion_floor() -> Any:
     return np.frombuffer(COMPLETED, "<f4", FLOATS, HEAD.size).copy()
 
 
-PATH = FastPath((StepRequest(agent(outputs=FLOATS), DOCUMENT),), [], pipelining=False)
+SENT: list[bytes | bytearray] = []
+PATH = FastPath((StepRequest(agent(outputs=FLOATS), DOCUMENT),), SENT, pipelining=False)
 ACKNOWLEDGED = [NextSimulationStepAck(1).encode()]
 
 
 def completion_recognised() -> StepOutcome:
     """As a session does when nothing else happens, with what it does while the simulator works."""
+    SENT.clear()
     PATH.came = ACKNOWLEDGED[:]
     PATH.prepare()
-    PATH.comes(COMPLETED)
+    PATH.take(COMPLETED)
     return PATH.outcome()
 
 
