@@ -15,10 +15,12 @@ from ospbridge.bench.peers import DIRECT, HUB, measure_peers
 pytestmark = pytest.mark.loopback
 
 DEMANDED = {
-    DIRECT: {"AsyncVectorEnv": 3.5, "dm_env_rpc": 12.0},
+    DIRECT: {"AsyncVectorEnv": 2.5, "dm_env_rpc": 12.0},
     HUB: {"AsyncVectorEnv": 1.0, "dm_env_rpc": 1.0},
 }
-"""Times the steps a second of a peer, at least."""
+"""Times the steps a second of a peer, at least. A step of AsyncVectorEnv is mostly the waking of two processes, which
+takes 50 us on one machine and 140 us on another, where a direct step takes 15 to 18 us on both: what that may cost is
+asserted in ``ratios_step``."""
 
 
 @pytest.mark.skipif(
