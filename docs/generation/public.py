@@ -107,7 +107,7 @@ SECTIONS: Final = (
                 ("connect", "attach", "observe", "status", "close"),
             ),
             Listed(
-                "ospbridge.session.agent_handle",
+                "ospbridge.session.hub_client",
                 "AgentHandle",
                 ("reset", "step", "close", "interface", "observation_space", "action_space"),
             ),
@@ -115,11 +115,11 @@ SECTIONS: Final = (
             Listed("ospbridge.interface", "BoxSpace", called=True),
             Listed("ospbridge.interface", "DiscreteSpace", called=True),
             Listed(
-                "ospbridge.session.observing",
+                "ospbridge.session.hub_client",
                 "AgentObserver",
                 ("take", "interface", "observation_space", "action_space", "dropped"),
             ),
-            Listed("ospbridge.session.observing", "ObservedMoment"),
+            Listed("ospbridge.session.hub_client", "ObservedMoment"),
             Listed("ospbridge.hub.replies", "Kind"),
             Listed(
                 "ospbridge.hub.status",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ospbridge.envs.seat import Seat
     from ospbridge.envs.watched import WatchedSeat
     from ospbridge.interface import AgentInterface
-    from ospbridge.session.agent_handle import NextNote
+    from ospbridge.session.hub_client import NextNote
 
 __all__ = ["AgentEnv"]
 

@@ -10,7 +10,7 @@ from ospbridge.text import pluralize
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ospbridge.session.agent_handle import NextNote
+    from ospbridge.session.hub_client import NextNote
 
 __all__ = ["annotate_rows", "check_annotates", "not_annotated"]
 

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from ospbridge.envs.options import Options
     from ospbridge.launch.command import LaunchSpec
     from ospbridge.launch.simulator import LaunchedSimulator
-    from ospbridge.session.agent_handle import AgentHandle
-    from ospbridge.session.hub_client import HubClient
+    from ospbridge.session.hub_client import AgentHandle, HubClient
 
 __all__ = ["Joining", "several"]
 

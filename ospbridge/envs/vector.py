@@ -354,7 +354,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         """Give all agents back, within 2 s. Safe to call again, and from another thread than the one that steps."""
         fleet, self._fleet = getattr(self, "_fleet", None), None
         if fleet is not None:
-            self._in_use.closing = True
+            self._in_use.refuse()
             fleet.close()
             # Whoever stepped may still tell the observers.
             self._in_use.close(LEAVES_WITHIN)

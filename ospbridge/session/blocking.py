@@ -383,7 +383,7 @@ class BlockingSession(Session):
             self.in_use.leave()
 
     def _drop(self) -> None:
-        self.in_use.closing = True
+        self.in_use.refuse()
         super()._drop()
 
     def disown(self) -> None:

@@ -208,7 +208,7 @@ class SessionFleet:
         open_ones = [session for session in sessions if not session.closed]
         limit = max((session.machine.limits.close for session in open_ones), default=0.0)
         for session in open_ones:
-            session.in_use.closing = True
+            session.in_use.refuse()
         alone = self.in_use.close(limit)
         try:
             self.cancel(SessionClosed("the sessions of this fleet were closed"))

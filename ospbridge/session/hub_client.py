@@ -7,14 +7,21 @@ Every wait is bounded by the limits that the daemon tells when a client attaches
 from __future__ import annotations
 
 import os
+import socket
+import struct
 import sys
 import threading
 import weakref
+from collections import deque
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Final, NoReturn, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, SupportsIndex, TypeAlias, TypeVar
+
+import numpy as np
+from msgspec.structs import asdict
 
 from ospbridge.errors import (
     AgentNotFound,
@@ -22,36 +29,73 @@ from ospbridge.errors import (
     ConfigurationError,
     HubLost,
     HubNotFound,
+    LocalProtocolError,
     OspBridgeError,
     RemoteProtocolError,
-    SessionClosed,
     SessionLost,
     SimulatorNotFound,
     UsageError,
 )
+from ospbridge.finite import all_finite
 from ospbridge.hub.descriptions import AgentDescription
 from ospbridge.hub.framing import decode_reply, encode
-from ospbridge.hub.replies import LONGEST_HOLD, Attached, HubReply, Observing, Refusal, Welcome
-from ospbridge.hub.requests import VERSION, Attach, Detach, Hello, HubRequest, Observe, Status
+from ospbridge.hub.recurring import FLOAT, AgainFrame
+from ospbridge.hub.replies import (
+    LONGEST_HOLD,
+    Attached,
+    Feedbacks,
+    HubReply,
+    Kind,
+    Moments,
+    Numbers,
+    Observing,
+    Refusal,
+    Welcome,
+)
+from ospbridge.hub.requests import (
+    VERSION,
+    AnnotatedStep,
+    Attach,
+    Detach,
+    Hello,
+    HubRequest,
+    MomentsSince,
+    Note,
+    Observe,
+    Reset,
+    Status,
+    Step,
+)
 from ospbridge.hub.status import StatusReply
-from ospbridge.observe.runtime import default_hub
+from ospbridge.interface import BoxSpace, DiscreteSpace, DrawnSeed, Feedback
 from ospbridge.osp.timing import seconds_of
-from ospbridge.session.address import hub_address, hub_not_found, hub_socket
-from ospbridge.session.hub_exchange import HubExchange
-from ospbridge.session.names import agent_name
-from ospbridge.session.one_thread import crossed
+from ospbridge.session.hub_exchange import HubExchange, hub_address, hub_not_found
+from ospbridge.session.names import agent_name, seed_of
+from ospbridge.session.one_thread import OneThread, crossed
 from ospbridge.session.rebuild import Awaiting
+from ospbridge.task.base import choice, take_vector
+from ospbridge.text import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from numpy.typing import NDArray
+
+    from ospbridge.hub.replies import AgentFeedback
     from ospbridge.interface import Match
-    from ospbridge.session.address import HubAddress
-    from ospbridge.session.agent_handle import AgentHandle
-    from ospbridge.session.observing import AgentObserver
+    from ospbridge.session.hub_exchange import HubAddress
     from ospbridge.transport.tls import TlsFiles
 
-__all__ = ["HubClient", "default_hub"]
+__all__ = [
+    "AgentHandle",
+    "AgentObserver",
+    "HubClient",
+    "NextNote",
+    "ObservedMoment",
+    "answer_limits",
+    "feedback_of",
+    "mismatch",
+]
 
 R = TypeVar("R")
 Say: TypeAlias = "Callable[[str], object]"
@@ -59,8 +103,11 @@ LEAVE: Final = 1.0
 """Seconds that giving agents back may take."""
 PAUSE: Final = 0.05
 """Seconds between tries while the daemon is away or not ready."""
-LOOK_EVERY: Final = 0.001
-"""Seconds between looks at whether another thread has let go."""
+MARGIN: Final = 10.0
+"""Seconds that the daemon may take beyond its own limits."""
+ASK_FOR: Final = 5.0
+"""Seconds for which one question of an observer waits at the daemon."""
+_REWARD: Final = struct.Struct("<d")
 
 
 class HubClient:
@@ -73,6 +120,7 @@ class HubClient:
         self.address = address
         self.timeout = min(timeout, LONGEST_HOLD)
         self.wait = wait
+        self.in_use = OneThread(f"the daemon at {address}")
         self._spin = spin
         self._say = say
         self._exchange: HubExchange | None = None
@@ -81,10 +129,6 @@ class HubClient:
         self.hung_up = False
         """The connection was lost because the daemon ended it, not because it was slow."""
         self._attached = False
-        self._closed = ""
-        """Why this client cannot be used any more."""
-        self._user = 0
-        """The thread that uses the connection, while one does."""
         _clients.add(self)
 
     @classmethod
@@ -124,7 +168,6 @@ class HubClient:
     ) -> R:
         """Attempt for so many seconds what fails while somebody is away."""
         awaiting = Awaiting(seconds, self._say)
-        give_up = monotonic() + seconds
         while True:
             self.check()
             try:
@@ -133,7 +176,7 @@ class HubClient:
                 self.check()
                 denied = isinstance(error.__cause__, PermissionError)
                 silent = isinstance(error, HubLost) and not self.hung_up
-                if denied or silent or monotonic() >= give_up:
+                if denied or silent or awaiting.waited >= seconds:
                     raise error.after(awaiting.waited) from None
                 awaiting.mention(error)
             sleep(PAUSE)
@@ -144,12 +187,11 @@ class HubClient:
         A daemon on another host, or one that has others to let in first, is waited for as long as for an answer.
         """
         give_up = monotonic() + self.timeout
-        exchange = None
-        while exchange is None:
+        self.lose()
+        while self._exchange is None:
             self.check()
             try:
-                sock = hub_socket(self.address, self.timeout)
-                exchange = self._exchange = HubExchange(sock, spin=self._spin)
+                self._exchange = HubExchange.connect(self.address, self.timeout, spin=self._spin)
             except OSError as error:
                 if not isinstance(error, BlockingIOError) or monotonic() >= give_up:
                     raise hub_not_found(self.address, error) from error
@@ -173,11 +215,8 @@ class HubClient:
         ``annotates``: it will be said of each action what it was drawn from. ``meant``: where several agents fit, only
         these. Raises AgentNotFound, AgentTaken, UsageError, SimulatorNotFound, HubLost.
         """
-        from ospbridge.session.agent_handle import AgentHandle
-
-        if agent is not None:
-            agent_name(agent)
-        attached = self.attach_all([] if agent is None else [agent], annotates=annotates, meant=meant)
+        patterns = [] if agent is None else [agent_name(agent)]
+        attached = self.attach_all(patterns, annotates=annotates, meant=meant)
         if len(attached.agents) > 1:
             self.close()
             names = [found.name for found in attached.agents]
@@ -212,18 +251,18 @@ class HubClient:
             absences = HubNotFound, HubLost, SimulatorNotFound, AgentTaken
             attached = self._retry(self.timeout, attempt, absences)
         except BaseException:
-            # Connected without an agent it would not be attached again.
+            # Connected without its agents it would not be attached again.
             self.lose()
             raise
         again = attached.agents
-        if len(again) != len(agents) or not all(map(AgentDescription.like, again, agents)):
-            self.lose()
-            who = f"agent {agents[0].name!r}" if len(agents) == 1 else "the agents"
-            raise SessionLost(
-                f"{who} came back with another interface or scenario after the daemon restarted",
-                hint="make the environment anew",
-            )
-        return attached
+        if len(again) == len(agents) and all(map(AgentDescription.like, again, agents)):
+            return attached
+        self.lose()
+        who = f"agent {agents[0].name!r}" if len(agents) == 1 else "the agents"
+        raise SessionLost(
+            f"{who} came back with another interface or scenario after the daemon restarted",
+            hint="make the environment anew",
+        )
 
     def _take(self, request: Attach) -> Attached:
         if self.lost:
@@ -236,17 +275,12 @@ class HubClient:
 
     def observe(self, agent: str) -> AgentObserver:
         """Look on at what happens to an agent from now on. Raises AgentNotFound, SimulatorNotFound, HubLost."""
-        from ospbridge.session.observing import AgentObserver
-
-        agent_name(agent)
-        give_up = monotonic() + self.wait
-        while True:
-            try:
-                return AgentObserver(self, self.ask(Observe(agent), Observing, self.timeout))
-            except SimulatorNotFound:
-                if monotonic() >= give_up:
-                    raise
-            sleep(PAUSE)
+        request = Observe(agent_name(agent))
+        return self._retry(
+            self.wait,
+            lambda: AgentObserver(self, self.ask(request, Observing, self.timeout)),
+            (SimulatorNotFound,),
+        )
 
     def status(self) -> StatusReply:
         """What the daemon does, and how its agents stand. Raises HubLost."""
@@ -290,91 +324,78 @@ class HubClient:
 
     def _use(self, use: Callable[[HubExchange], R]) -> R:
         """Replies have no numbers, so that the connection is lost to whatever interrupts one, and is for one thread."""
-        me = threading.get_ident()
-        # From here to the mark of this thread no other one runs, and no signal interrupts.
-        if self._is_used():
-            raise self._unusable() if self._closed else crossed("the daemon")
+        if self._is_used_beneath():
+            raise crossed(self.in_use.peer)
+        self.in_use.enter()
         try:
-            self._user = me
-            found = use(self._exchange or self._raise_unusable())
-            if self._closed:
-                self.check()
+            found = use(self._exchange or self._raise_lost())
+            self.check()
         except BaseException as error:  # noqa: BLE001  # raised again, in our words
             raise self._interrupted(error) from None
         else:
             return found
         finally:
-            self._user = 0
+            self.in_use.leave()
 
-    def _is_used(self) -> bool:
-        """Another thread uses the connection, or what runs beneath. Ctrl-C may leave this thread's mark behind it."""
-        user, exchange = self._user, self._exchange
-        mine = user == threading.get_ident()
-        return bool(user) and not (mine and (exchange is None or not exchange.awaiting_reply))
-
-    def _raise_unusable(self) -> NoReturn:
-        raise self._unusable()
+    def _is_used_beneath(self) -> bool:
+        """A handler of signals runs in the midst of this thread's own exchange, which Ctrl-C would have ended."""
+        exchange = self._exchange
+        return exchange is not None and exchange.awaiting_reply and self.in_use.mine
 
     def _interrupted(self, error: BaseException) -> BaseException:
         """The error to raise, in the words of a user of the hub. The connection is gone."""
         exchange = self._exchange
         if exchange is None:
             return error
-        said = None
-        if self._closed:
+        if self.in_use.closing:
             # Whoever closes waits for this thread.
             exchange.hang_up()
             exchange.drain(LEAVE)
-        elif not self._greeted:
-            said = _refusal_before_greeting(exchange, error)
+        elif not self._greeted and isinstance(error, BrokenPipeError | ConnectionResetError):
+            # A daemon that turns us away before it was asked anything says why, and hangs up at once.
+            with suppress(OSError, OspBridgeError):
+                reply = exchange.receive(LEAVE)
+                error = reply.error() if isinstance(reply, Refusal) else error
         self.hung_up = isinstance(error, OSError) and not isinstance(error, TimeoutError)
         self.lose()
-        if not isinstance(error, Exception):
-            return error
-        return self._unusable() if self._closed else said or self._explain(error)
+        if isinstance(error, Exception):
+            self.check()
+        return self._explained(error)
 
-    def _explain(self, error: Exception) -> Exception:
+    def _explained(self, error: BaseException) -> BaseException:
         if isinstance(error, OSError):
             why = error.strerror or "the stream ended"
-            if self._greeted:
-                return self._lost(why)
-            # So it looks as well to who waits to be let in when the daemon ends.
-            ended = (
-                "" if isinstance(error, TimeoutError) else "try again if the daemon has just ended; or else, "
-            )
-            return HubLost(
-                f"{self.address} does not greet as a hub does: {why}", hint=f"{ended}{self._address_hint}"
-            )
+        elif isinstance(error, RemoteProtocolError):
+            why = f"it sent what is no reply: {error.message}"
+        else:
+            return error
+        if self._greeted:
+            return self._lost(why)
+        option = "--hub" if isinstance(self.address, Path) else "--listen"
+        hint = f"is this the address of `ospbridge connect {option}`?"
         if isinstance(error, RemoteProtocolError):
-            if self._greeted:
-                return self._lost(f"it sent what is no reply: {error.message}")
-            return ConfigurationError(
-                f"what listens at {self.address} is no hub: {error.message}", hint=self._address_hint
-            )
-        return error
+            return ConfigurationError(f"what listens at {self.address} is no hub: {error.message}", hint=hint)
+        if self.hung_up:
+            # So it looks as well to who waits to be let in when the daemon ends.
+            hint = f"try again if the daemon has just ended; or else, {hint}"
+        return HubLost(f"{self.address} does not greet as a hub does: {why}", hint=hint)
+
+    def _raise_lost(self) -> NoReturn:
+        raise self._lost("it was lost before")
 
     def _lost(self, why: str) -> HubLost:
         return HubLost(f"the connection to the daemon at {self.address} is lost: {why}")
-
-    @property
-    def _address_hint(self) -> str:
-        option = "--hub" if isinstance(self.address, Path) else "--listen"
-        return f"is this the address of `ospbridge connect {option}`?"
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
     @property
     def lost(self) -> bool:
         """The connection is gone, but may be made anew."""
-        return self._exchange is None and not self._closed
-
-    def _unusable(self) -> OspBridgeError:
-        return SessionClosed(self._closed) if self._closed else self._lost("it was lost before")
+        return self._exchange is None and not self.in_use.closing
 
     def check(self) -> None:
         """Raises SessionClosed where this client must not be used any more."""
-        if self._closed:
-            raise SessionClosed(self._closed)
+        self.in_use.check()
 
     def lose(self) -> None:
         """Drop the connection, for whoever uses it."""
@@ -387,69 +408,44 @@ class HubClient:
 
         From any thread, at any moment: whoever steps gets SessionClosed. Never raises. Safe to call again.
         """
-        if self._closed:
+        if self.in_use.closing:
             return
-        self._closed = f"the connection to the daemon at {self.address} was closed"
         give_up = monotonic() + (LEAVE if within is None else within)
-        if not self._acquire(give_up):
+        self.in_use.refuse()
+        exchange, beneath = self._exchange, self._is_used_beneath()
+        if exchange is not None and (beneath or self.in_use.by_others):
+            exchange.hang_up()
+        alone = self.in_use.close(give_up - monotonic())
+        if not alone or beneath:
+            # Whoever uses it drops it, and is woken for that.
+            if exchange is not None:
+                exchange.hang_up(socket.SHUT_RDWR)
             return
         try:
             if self._exchange is not None and self._attached:
-                _detach(self._exchange, give_up - monotonic())
+                self._detach(self._exchange, give_up - monotonic())
             self.lose()
         finally:
-            self._user = 0
+            self.in_use.leave()
 
-    def _acquire(self, give_up: float) -> bool:
-        """Be the one who uses the connection. False: another thread does not let go of it, and will drop it itself."""
-        me = threading.get_ident()
-        exchange = self._exchange
-        if exchange is not None and self._is_used():
-            exchange.hang_up()
-            # What runs beneath, in this very thread, cannot let go before this returns.
-            while self._user not in {0, me} and monotonic() < give_up:
-                sleep(LOOK_EVERY)
-            if self._is_used():
-                exchange.abort()
-        if self._is_used():
-            return False
-        self._user = me
-        return True
-
-    def forked(self) -> None:
-        """This is a child of the process that connected: the stream is the parent's alone."""
-        self._user = 0
-        if not self._closed:
-            self._closed = "this environment belongs to the parent process"
-            self.lose()
+    @staticmethod
+    def _detach(exchange: HubExchange, seconds: float) -> None:
+        """Give the agents back, and await that the daemon has them."""
+        if not exchange.awaiting_reply:
+            frame = bytearray()
+            encode(Detach(), frame)
+            with suppress(OSError, OspBridgeError):
+                exchange.ask(frame, seconds)
+                return
+        # What would answer now is the reply to what was asked before.
+        exchange.hang_up()
+        exchange.drain(seconds)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _detach(exchange: HubExchange, seconds: float) -> None:
-    """Give the agents back, and await that the daemon has them."""
-    if not exchange.awaiting_reply:
-        frame = bytearray()
-        encode(Detach(), frame)
-        with suppress(OSError, OspBridgeError):
-            exchange.ask(frame, seconds)
-            return
-    # What would answer now is the reply to what was asked before.
-    exchange.hang_up()
-    exchange.drain(seconds)
-
-
-def _refusal_before_greeting(exchange: HubExchange, error: BaseException) -> OspBridgeError | None:
-    """What a daemon said that turned us away before it was asked anything: it hangs up at once then."""
-    if isinstance(error, BrokenPipeError | ConnectionResetError):
-        with suppress(OSError, OspBridgeError):
-            reply = exchange.receive(LEAVE)
-            return reply.error() if isinstance(reply, Refusal) else None
-    return None
 
 
 def _program() -> str:
@@ -471,7 +467,325 @@ _clients: weakref.WeakSet[HubClient] = weakref.WeakSet()
 
 def _after_fork() -> None:
     for client in _clients:
-        client.forked()
+        client.in_use.refuse("this environment belongs to the parent process")
+        client.lose()
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+# --- one agent, taken -----------------------------------------------------------------------------------------------
+
+
+class AgentHandle:
+    """One agent of the daemon, taken: what an environment needs of it. Make one with ``HubClient.attach``.
+
+    Close it, or use it as a context manager. For one thread at a time, but ``close`` may come from any.
+    """
+
+    def __init__(self, client: HubClient, attached: Attached, *, annotates: bool = False) -> None:
+        (agent,) = attached.agents
+        self.interface = agent.interface()
+        self.next_note = NextNote(agent.name) if annotates else None
+        """Must be set before each step; None where nobody annotates."""
+        self.observation_space = agent.observation_space()
+        self.action_space = agent.action_space()
+        self.observation_names, self.action_names = agent.names()
+        self.scenario = agent.scenario
+        """The name of that which the daemon plays; empty: none, None: it does not say."""
+        self._client = client
+        self._description = agent
+        self._info_names = self.interface.info_names
+        self._limits = answer_limits(attached)
+        self._expected = agent.name, 4 * len(self.observation_space.low), 4 * len(self._info_names)
+        self._again = AgainFrame(len(self.action_space.low) if isinstance(self.action_space, BoxSpace) else 1)
+        """The message of a step, with the action's place in it."""
+        self._named = False
+        """The daemon was told whose action it is, since the latest reset: the numbers are enough from then on."""
+
+    def reset(self, seed: SupportsIndex = 0) -> Feedback:
+        """Wait for the reset (int32 seed, 0: the daemon draws one) and the neutral step after it.
+
+        Attaches again where the daemon was lost, also where that shows only now: a reset may be asked for twice. Raises
+        LocalProtocolError for what is no seed, AgentsInUse where this thread plays another agent of the simulator,
+        BarrierStuck, HubLost, HubNotFound, SessionClosed, and SessionLost where the agent came back with another
+        interface.
+        """
+        number = seed_of(seed)
+        client = self._client
+        client.check()
+        self._named = False
+        if self.next_note is not None:
+            self.next_note.clear()
+        if client.lost:
+            self._attach_again()
+        request = Reset(number, threading.get_native_id(), isinstance(seed, DrawnSeed))
+        try:
+            return self._only(client.ask(request, Feedbacks, self._limits[1]))
+        except HubLost:
+            if not client.hung_up:
+                raise
+        self._attach_again()
+        return self._only(client.ask(request, Feedbacks, self._limits[1]))
+
+    def _attach_again(self) -> None:
+        attached = self._client.attach_again([self._description], annotates=self.next_note is not None)
+        self._limits = answer_limits(attached)
+
+    def step(self, action: Any) -> Feedback:
+        """One step: float32[n] in the bounds of ``action_space``, or the number of a choice.
+
+        Raises LocalProtocolError for an action that cannot be sent, where no episode is under way, and where another
+        thread uses the connection; HubLost, SessionClosed.
+        """
+        name, space = self.interface.name, self.action_space
+        if isinstance(space, DiscreteSpace):
+            self._again.numbers[0] = choice(action, space.n, name)
+        else:
+            take_vector(self._again.numbers, action, name)
+        reply = self._client.exchange(self._again.frame if self._named else self._by_name(), self._limits[0])
+        if type(reply) is Numbers and self._fits(reply):
+            return self._feedback(reply)
+        if type(reply) is not Feedbacks:
+            raise self._client.failed(reply)
+        found = self._only(reply)
+        self._named = self.next_note is None
+        return found
+
+    def _by_name(self) -> bytearray:
+        """The message of a step that says whose it is."""
+        frame = bytearray()
+        name, action = self.interface.name, self._again.numbers.tobytes()
+        if self.next_note is None:
+            encode(Step([(name, action)]), frame)
+        else:
+            encode(AnnotatedStep([(name, action, self.next_note.note)]), frame)
+            self.next_note.clear()
+        return frame
+
+    def _only(self, reply: Feedbacks) -> Feedback:
+        """What it says of the agent. Raises HubLost where it says anything else."""
+        if why := mismatch(reply, (self._expected,)):
+            raise self._client.failed(reply, why)
+        return feedback_of(reply.agents[0], self._info_names)
+
+    def _fits(self, told: Numbers) -> bool:
+        sizes = len(told.observations), len(told.infos), len(told.rewards)
+        return sizes == (*self._expected[1:], _REWARD.size)
+
+    def _feedback(self, told: Numbers) -> Feedback:
+        """What a step brought that ended nothing."""
+        info = {
+            "osp_seed": told.seed,
+            "infos": _infos(told.infos, self._info_names),
+            "events": (),
+            "values": {},
+            "restored": False,
+            "reason": "",
+        }
+        (reward,) = _REWARD.unpack(told.rewards)
+        return Feedback(np.frombuffer(told.observations, FLOAT), reward, False, False, "", info)
+
+    def forgo(self) -> None:
+        """Nobody is told what the latest step brought: drop the connection, so that the next one tells so."""
+        self._client.lose()
+
+    def close(self) -> None:
+        """Give the agent back, within 2 s, and close the client. Never raises. Safe to call again."""
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class NextNote:
+    """What is said of one agent's next action: set before each step, and cleared by it."""
+
+    __slots__ = ("_name", "_note", "_size")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._note: Note | None = None
+        self._size = 0
+        """How many inputs the first distribution had, which is how many all have."""
+
+    def set(
+        self, action_logp: Any, action_dist_inputs: Any, weights_seq_no: Any = None, action: Any = None
+    ) -> None:
+        """Raises LocalProtocolError for what is not one finite number, a vector of them, and a count or None.
+
+        ``action``: a vector as well, or None.
+        """
+        logp = self._numbers("action_logp", action_logp)
+        if logp.size != 1:
+            raise self._wrong("action_logp", f"one number, got an array of shape {logp.shape}")
+        inputs = self._numbers("action_dist_inputs", action_dist_inputs)
+        if inputs.ndim != 1 or not inputs.size or self._size not in {0, inputs.size}:
+            wanted = pluralize(self._size, "number") if self._size else "some numbers"
+            raise self._wrong("action_dist_inputs", f"a vector of {wanted}, got the shape {inputs.shape}")
+        if weights_seq_no is not None:
+            if not isinstance(weights_seq_no, (int, np.integer)) or weights_seq_no < 0:
+                raise self._wrong("weights_seq_no", f"a count or None, got {weights_seq_no!r:.40}")
+            weights_seq_no = int(weights_seq_no)
+        drawn = b""
+        if action is not None:
+            numbers = self._numbers("action", action)
+            if numbers.ndim != 1:
+                raise self._wrong("action", f"a vector as it was drawn, got the shape {numbers.shape}")
+            drawn = numbers.tobytes()
+        self._size = inputs.size
+        self._note = Note(inputs.tobytes(), float(logp.item()), weights_seq_no, drawn)
+
+    def _numbers(self, what: str, given: Any) -> NDArray[np.float32]:
+        try:
+            with np.errstate(over="ignore"):
+                numbers = np.asarray(given, FLOAT)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise self._wrong(what, f"numbers: {error}") from None
+        if not all_finite(numbers.reshape(-1)):
+            raise self._wrong(what, f"finite numbers of float32, got {given!r:.80}")
+        return numbers
+
+    def _wrong(self, what: str, why: str) -> LocalProtocolError:
+        return LocalProtocolError(
+            f"{what} of agent {self._name!r} must be {why}",
+            hint="give what the policy put out for this one action: logits, or means and then logarithms of standard "
+            "deviations; and the logarithm of the action's probability",
+        )
+
+    @property
+    def note(self) -> Note:
+        """What was said of the next action. Raises LocalProtocolError where nothing was."""
+        if self._note is None:
+            raise LocalProtocolError(
+                f"agent {self._name!r} was attached with annotates=True, and nothing was said of this action",
+                hint="call env.unwrapped.annotate(action_logp=..., action_dist_inputs=...) before each step",
+            )
+        return self._note
+
+    def clear(self) -> None:
+        """The action was sent, or a reset comes first."""
+        self._note = None
+
+
+def answer_limits(attached: Attached) -> tuple[float, float]:
+    """Seconds for the answers to a step and to a reset: the daemon waits for others, and then for the simulator."""
+    step, reset = attached.step_timeout, attached.reset_timeout
+    return 2 * step + MARGIN, 2 * reset + step + MARGIN
+
+
+def mismatch(reply: Feedbacks, expected: Sequence[tuple[str, int, int]]) -> str:
+    """What keeps it from being the answer about these agents, in their order; empty: nothing.
+
+    ``expected``: their names, and the bytes of their observations and infos.
+    """
+    if len(reply.agents) != len(expected):
+        return f"of {len(reply.agents)} agents instead of {len(expected)}"
+    for told, (name, observed, informed) in zip(reply.agents, expected, strict=True):
+        if told.agent != name:
+            return f"of agent {told.agent!r} instead of {name!r}"
+        if len(told.observation) != observed or len(told.infos) != informed:
+            return (
+                f"with {len(told.observation)} bytes of observation and {len(told.infos)} of infos of agent "
+                f"{name!r}, expected {observed} and {informed}"
+            )
+    return ""
+
+
+def feedback_of(told: AgentFeedback, info_names: Sequence[str]) -> Feedback:
+    """What the daemon tells of one agent, as ``mismatch`` has let it pass; its infos by name."""
+    info = {
+        "osp_seed": told.seed,
+        "infos": _infos(told.infos, info_names),
+        "events": told.events,
+        "values": told.values,
+        "restored": told.restored,
+        "reason": told.reason,
+    }
+    observation = np.frombuffer(told.observation, FLOAT)
+    return Feedback(observation, told.reward, told.terminated, told.truncated, told.reason, info)
+
+
+def _infos(data: bytes, names: Sequence[str]) -> dict[str, float]:
+    return dict(zip(names, np.frombuffer(data, FLOAT).tolist(), strict=True)) if names or data else {}
+
+
+# --- one agent, observed --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ObservedMoment:
+    """What happened to an agent: a reset, a step, or the end of an episode between two steps.
+
+    ``observation``: float32[n] as the driver got it. ``inputs``: float32[n_inputs] that the simulator was given, and
+    ``infos``: float32[n_infos]; empty where there are none. ``step`` counts within ``episode``, ``number`` through all.
+    ``dropped`` moments just before this one were lost to this observer.
+    """
+
+    kind: Kind
+    number: int
+    episode: int
+    step: int
+    inputs: NDArray[np.float32]
+    observation: NDArray[np.float32]
+    infos: NDArray[np.float32]
+    reward: float
+    terminated: bool
+    truncated: bool
+    reason: str
+    seed: int
+    dropped: int = 0
+
+
+class AgentObserver:
+    """An endless iterator over an agent's moments. Make one with ``HubClient.observe``; closing the client ends it.
+
+    It takes no agent and has no vote, so nobody ever waits for it: the daemon keeps the latest moments only. Its client
+    must not be used by another thread meanwhile. Raises HubLost, and SessionLost when the simulator was joined again
+    without that agent.
+    """
+
+    def __init__(self, client: HubClient, observing: Observing) -> None:
+        agent = observing.agent
+        self.interface = agent.interface()
+        self.observation_space = agent.observation_space()
+        self.action_space = agent.action_space()
+        self.dropped: int = 0
+        """Moments that were lost to this observer, in all, because it was too slow."""
+        self._client = client
+        self._after = observing.latest
+        self._ready: deque[ObservedMoment] = deque()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> ObservedMoment:
+        while (moment := self.take(ASK_FOR)) is None:
+            pass
+        return moment
+
+    def take(self, wait: float = 0.0) -> ObservedMoment | None:
+        """The next moment, or None where nothing happens for ``wait`` seconds. Raises as the iterator does."""
+        until = monotonic() + wait
+        while not self._ready:
+            left = min(max(until - monotonic(), 0.0), ASK_FOR)
+            request = MomentsSince(self.interface.name, self._after, left)
+            self._learn(self._client.ask(request, Moments, self._client.timeout + left))
+            if not self._ready and monotonic() >= until:
+                return None
+        return self._ready.popleft()
+
+    def _learn(self, told: Moments) -> None:
+        dropped = told.dropped
+        self.dropped += dropped
+        for moment in told.moments:
+            self._after = moment.number
+            arrays = {
+                name: np.frombuffer(getattr(moment, name), FLOAT)
+                for name in ("inputs", "observation", "infos")
+            }
+            self._ready.append(ObservedMoment(**{**asdict(moment), **arrays, "dropped": dropped}))
+            dropped = 0

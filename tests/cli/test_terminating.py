@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from ospbridge.session.agent_handle import AgentHandle
+    from ospbridge.session.hub_client import AgentHandle
 
 assert ospbridge.__version__
 pytestmark = [pytest.mark.loopback, pytest.mark.timeout(120)]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ospbridge.daemon.hub.admission import TlsListener
-    from ospbridge.session.agent_handle import AgentHandle
+    from ospbridge.session.hub_client import AgentHandle
     from ospbridge.simulator.udp import UdpSimulator
 
 WITHIN: Final = 30.0

@@ -26,8 +26,9 @@ from ospbridge.daemon.service import serve
 from ospbridge.daemon.settings import Feeding, Settings
 from ospbridge.errors import OspBridgeError
 from ospbridge.interface import Endpoint
+from ospbridge.observe.runtime import default_hub
 from ospbridge.session.blocking import BlockingSession
-from ospbridge.session.hub_client import HubClient, default_hub
+from ospbridge.session.hub_client import HubClient
 from ospbridge.simulator.udp import UdpSimulator
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from ospbridge.daemon.overlook import Overlook
     from ospbridge.daemon.service import Companion
     from ospbridge.hub.status import StatusReply
-    from ospbridge.session.agent_handle import AgentHandle
+    from ospbridge.session.hub_client import AgentHandle
     from tests.daemon.forked import ForkedSimulator
 
 PROGRAM = (sys.executable, "-m", "ospbridge")

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ospbridge.errors import HubLost
+from ospbridge.observe.runtime import default_hub
 from ospbridge.session.blocking import BlockingSession
-from ospbridge.session.hub_client import HubClient, default_hub
+from ospbridge.session.hub_client import HubClient
 from ospbridge.simulator.udp import UdpSimulator
 from tests.daemon.running import Daemon, LocalDaemon, all_free, seat_of, until, values
 

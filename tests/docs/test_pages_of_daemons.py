@@ -30,9 +30,9 @@ from ospbridge.errors import ConfigurationError
 from ospbridge.hub.status import RETURNS_KEPT
 from ospbridge.interface import Endpoint
 from ospbridge.observe.recent import MOST_KEPT
+from ospbridge.observe.runtime import default_hub
 from ospbridge.policy.distributions import distribution
 from ospbridge.record.reading import read_recording
-from ospbridge.session.hub_client import default_hub
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.hosting import world_of
 from ospbridge.simulator.synthetic import SyntheticWorld

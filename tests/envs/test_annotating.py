@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ospbridge.errors import LocalProtocolError, UsageError
+from ospbridge.observe.runtime import default_hub
 from ospbridge.record.reading import read_recording
-from ospbridge.session.hub_client import default_hub
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.envs.daemons import hosted

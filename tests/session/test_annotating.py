@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ospbridge.errors import LocalProtocolError
-from ospbridge.session.agent_handle import NextNote
+from ospbridge.session.hub_client import NextNote
 
 
 def test_what_was_said_is_sent_as_float32_and_must_be_said_anew() -> None:

@@ -39,8 +39,8 @@ from ospbridge.hub.replies import (
     Refusal,
 )
 from ospbridge.hub.requests import Again, Attach, Detach, Hello, HubRequest, Reset, Step
-from ospbridge.session.agent_handle import AgentHandle
-from ospbridge.session.hub_client import HubClient, default_hub
+from ospbridge.observe.runtime import default_hub
+from ospbridge.session.hub_client import AgentHandle, HubClient
 from ospbridge.session.hub_exchange import HubExchange
 from tests.session.servers import wait_for
 from tests.session.tiny_daemon import CART, TinyDaemon, daemon, feedback, numbers, usual
@@ -138,7 +138,7 @@ def test_inputs_that_cannot_be_sent_are_refused_before_they_are(wrong: object) -
 def test_a_notice_that_the_world_is_held_suspends_the_deadline(
     pause: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ospbridge.session.agent_handle.MARGIN", -0.3)  # a step limit of 0.1 s
+    monkeypatch.setattr("ospbridge.session.hub_client.MARGIN", -0.3)  # a step limit of 0.1 s
 
     def answer(request: HubRequest) -> Replies:
         if isinstance(request, Step):
@@ -181,15 +181,15 @@ def test_behind_ctrl_c_at_the_end_of_an_exchange_its_thread_is_no_second_one() -
     with daemon() as hub, seated() as seat:
         seat.reset(1)
         # The answer was there, and the mark of who waits for it was not removed any more.
-        seat._client._user = threading.get_ident()
+        seat._client.in_use._owner = threading.get_ident()
         assert seat.step(INPUTS).observation.tolist() == [0.75]
-        seat._client._user = threading.get_ident()
+        seat._client.in_use._owner = threading.get_ident()
         seat.close()
         wait_for(lambda: any(isinstance(request, Detach) for request in hub.requests))
 
 
 def test_a_hold_that_is_over_without_an_answer_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ospbridge.session.agent_handle.MARGIN", -0.3)
+    monkeypatch.setattr("ospbridge.session.hub_client.MARGIN", -0.3)
 
     def answer(request: HubRequest) -> Replies:
         return [Held(0.05, "waits for weights")] if isinstance(request, Step) else usual(request)
@@ -502,7 +502,7 @@ def test_feedback_that_does_not_fit_the_agent_is_hub_lost(
 
 
 def test_a_daemon_that_falls_silent_is_given_up_after_its_own_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ospbridge.session.agent_handle.MARGIN", 0.1)
+    monkeypatch.setattr("ospbridge.session.hub_client.MARGIN", 0.1)
 
     def answer(request: HubRequest) -> Replies:
         return None if isinstance(request, Step) else usual(request)

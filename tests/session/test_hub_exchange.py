@@ -90,7 +90,7 @@ def test_who_does_not_read_is_given_up_and_who_reads_late_gets_all(
 
 def test_whoever_waits_is_woken_by_the_end(pair: tuple[HubExchange, socket.socket]) -> None:
     exchange, _ = pair
-    timer = threading.Timer(0.05, exchange.abort)
+    timer = threading.Timer(0.05, exchange.hang_up, (socket.SHUT_RDWR,))
     timer.start()
     with pytest.raises(ConnectionResetError):
         exchange.receive(LONG)

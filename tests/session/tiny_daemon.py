@@ -23,7 +23,7 @@ from ospbridge.hub.replies import (
     Welcome,
 )
 from ospbridge.hub.requests import VERSION, Again, Attach, Detach, Hello, HubRequest, Reset, Step
-from ospbridge.session.hub_client import default_hub
+from ospbridge.observe.runtime import default_hub
 from ospbridge.transport.unix import HubSocket
 
 if TYPE_CHECKING:

@@ -24,7 +24,6 @@ import ospbridge.daemon.service
 import ospbridge.envs.sharing
 import ospbridge.envs.terms
 import ospbridge.record.spool
-import ospbridge.session.agent_handle
 import ospbridge.session.blocking
 import ospbridge.session.channel
 import ospbridge.session.connect
@@ -199,9 +198,12 @@ async def virtual(seed: int) -> AsyncIterator[Kernel]:
         ospbridge.session.channel: {"select": polls, "monotonic": trio.current_time},
         ospbridge.session.connect: {"monotonic": trio.current_time, "sleep": pause},
         ospbridge.session.core: {"select": polls},
-        ospbridge.session.hub_client: {"monotonic": trio.current_time, "sleep": pause},
         ospbridge.session.hub_exchange: {"monotonic": trio.current_time, "select": polls},
-        ospbridge.session.agent_handle: {"threading": _instead(threading, get_native_id=task_number)},
+        ospbridge.session.hub_client: {
+            "monotonic": trio.current_time,
+            "sleep": pause,
+            "threading": _instead(threading, get_native_id=task_number),
+        },
         ospbridge.session.connect.GOODBYES: {"_done": {}},
         ospbridge.session.connect.RESTARTS: {"_done": {}},
         ospbridge.envs.sharing: {

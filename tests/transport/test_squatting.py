@@ -10,7 +10,7 @@ import pytest
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.interface import Endpoint
-from ospbridge.session.address import hub_address
+from ospbridge.session.hub_exchange import hub_address
 from ospbridge.session.lease import Lease, LeaseFile, stale_leases
 from ospbridge.transport.admission import squatter
 from ospbridge.transport.unix import LOCK, HubSocket, _let_in

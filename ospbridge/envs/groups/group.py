@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from ospbridge.envs.sharing import SharedSession
     from ospbridge.interface import AgentInterface, BoxSpace, Feedback, Space, StepOutcome
     from ospbridge.osp.client import Exchange
-    from ospbridge.session.agent_handle import NextNote
     from ospbridge.session.blocking import BlockingSession
     from ospbridge.session.core import Resume, SessionCore
+    from ospbridge.session.hub_client import NextNote
     from ospbridge.task.base import Task
 
 __all__ = ["DirectGroup", "Found", "Group", "NamedGroup"]

@@ -14,7 +14,7 @@ from ospbridge.hub.framing import encode
 from ospbridge.hub.replies import Feedbacks
 from ospbridge.hub.requests import AnnotatedStep, Reset, Step
 from ospbridge.interface import BoxSpace, DrawnSeed, Feedback
-from ospbridge.session.agent_handle import NextNote, answer_limits, feedback_of, mismatch
+from ospbridge.session.hub_client import NextNote, answer_limits, feedback_of, mismatch
 from ospbridge.task.base import choice, finite, vector
 
 if TYPE_CHECKING:

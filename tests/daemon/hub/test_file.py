@@ -11,7 +11,8 @@ import pytest
 from ospbridge.daemon.hub import server as hub_server
 from ospbridge.diagnosis.checks import State
 from ospbridge.diagnosis.places import check_hub_sockets
-from ospbridge.session.hub_client import HubClient, default_hub
+from ospbridge.observe.runtime import default_hub
+from ospbridge.session.hub_client import HubClient
 from tests.daemon.running import WITHIN, LocalDaemon, in_thread, seat_of, until, values
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 
 from ospbridge.hub.replies import Refusal
 from ospbridge.hub.requests import VERSION, Attach, Hello, Status
-from ospbridge.session.hub_client import default_hub
+from ospbridge.observe.runtime import default_hub
 from ospbridge.transport.unix import connect_unix
 from tests.daemon.hubs import Line
 from tests.daemon.running import LocalDaemon, run_here, seat_of, until, values

@@ -91,7 +91,7 @@ def test_a_client_whose_reset_waits_for_weights_is_told_and_loses_no_patience(
     options = ["--rllink-agents", "agent1", "--scenario", str(scenario), "--quorum", "2"]
     options += ["--rllink-batch-mode", "complete_episodes"]
     # A client has two seconds of patience then, of which steps and resets of this simulator take a fraction.
-    monkeypatch.setattr("ospbridge.session.agent_handle.answer_limits", lambda _: (30.0, 2.0))
+    monkeypatch.setattr("ospbridge.session.hub_client.answer_limits", lambda _: (30.0, 2.0))
     with (
         UdpSimulator(SyntheticWorld(1, 1, agents=2), port=0) as simulator,
         learning(learner) as address,
