@@ -9,15 +9,18 @@ import socket
 import stat
 import struct
 import tempfile
-from contextlib import suppress
+import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.transport.admission import squatter
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 __all__ = [
-    "LOCK",
     "LONGEST_PATH",
     "HubSocket",
     "connect_unix",
@@ -31,10 +34,10 @@ LONGEST_PATH: Final = 107
 IN_ROOM: Final = 32
 """Bytes of it that the names of a temporary directory and of a socket in that take, at most."""
 SCHEME: Final = "unix:"
-LOCK: Final = ".lock"
-"""Behind the name of a hub's socket: the file that tells a live listener."""
 MODE: Final = 0o660
 BACKLOG: Final = 128
+TURN_WITHIN: Final = 1.0
+"""Seconds that another daemon may take to begin listening in the same directory."""
 _CREDENTIALS: Final = struct.Struct("3i")
 
 
@@ -85,15 +88,13 @@ def peer_pid(sock: socket.socket) -> int:
 
 
 class HubSocket:
-    """A listening socket of mode 0660 at ``path``, and a lock that tells a live listener from a dead one's file.
+    """A listening socket of mode 0660 at ``path``; the file of one that is dead is replaced.
 
     Raises ConfigurationError where somebody else listens, or the path cannot be used.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock_path = path.with_name(path.name + LOCK)
-        self._lock = -1
         self.socket, self._file = self._open()
 
     @property
@@ -111,52 +112,49 @@ class HubSocket:
         before.close()
 
     def close(self) -> None:
-        """Stop listening and remove the files."""
-        self.socket.close()
+        """Stop listening and remove the file."""
+        # In this order: the file of one that does not listen any more may be replaced by another daemon's.
         if self.stands:
             with suppress(OSError):
                 self.path.unlink()
-        self._unlock(self._lock)
+        self.socket.close()
 
     def _open(self) -> tuple[socket.socket, os.stat_result]:
-        """A socket that listens, and its file; the lock is held then."""
-        lock = self._lock
+        """A socket that listens, and its file."""
+        directory = self.path.parent
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if (user := squatter(self.path.parent)) is not None:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if (user := squatter(directory)) is not None:
                 raise ConfigurationError(
-                    f"cannot listen at {self.path}: {self.path.parent} belongs to user {user}, who could listen there "
+                    f"cannot listen at {self.path}: {directory} belongs to user {user}, who could listen there "
                     "in this daemon's place",
                     hint="set XDG_RUNTIME_DIR to a directory of your own, or choose another path with --hub unix:PATH",
                 )
-            if not self._stands(lock):
-                lock = self._locked()
-            try:
-                opened = self._listening(), self.path.stat()
-            except BaseException:
-                if lock != self._lock:
-                    self._unlock(lock)
-                raise
+            with _turn(directory):
+                self._make_room()
+                return self._listening()
         except OSError as error:
             raise ConfigurationError(
                 f"cannot listen at {self.path}: {error.strerror}",
                 hint="choose another path with --hub unix:PATH",
             ) from None
-        if self._lock not in {-1, lock}:
-            os.close(self._lock)
-        self._lock = lock
-        return opened
 
-    def _listening(self) -> socket.socket:
-        if self.path.exists():
-            if not self.path.is_socket():
-                raise ConfigurationError(
-                    f"cannot listen at {self.path}: something that is no socket stands there",
-                    hint="remove it, or choose another path with --hub unix:PATH",
-                )
-            if _answers(self.path):
-                raise self._taken()
-            self.path.unlink()
+    def _make_room(self) -> None:
+        if not self.path.exists():
+            return
+        if not self.path.is_socket():
+            raise ConfigurationError(
+                f"cannot listen at {self.path}: something that is no socket stands there",
+                hint="remove it, or choose another path with --hub unix:PATH",
+            )
+        if _answers(self.path):
+            raise ConfigurationError(
+                f"another daemon listens at {self.path}",
+                hint="stop it, or give this one a path of its own with --hub unix:PATH",
+            )
+        self.path.unlink(missing_ok=True)
+
+    def _listening(self) -> tuple[socket.socket, os.stat_result]:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.setblocking(False)
@@ -165,52 +163,37 @@ class HubSocket:
             sock.bind(str(self.path))
             _let_in(self.path)
             sock.listen(BACKLOG)
+            return sock, self.path.stat()
         except BaseException:
             sock.close()
             raise
-        return sock
 
-    # --- the lock ----------------------------------------------------------------------------------------------------
 
-    def _locked(self) -> int:
-        """A lock on a file beside the socket. Its owner removes it, so what was locked must still be there."""
+@contextmanager
+def _turn(directory: Path) -> Iterator[None]:
+    """Of daemons that start together, one at a time sees who listens there and begins to."""
+    lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    give_up = time.monotonic() + TURN_WITHIN
+    try:
         while True:
-            lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if self._stands(lock):
-                    return lock
+                break
             except BlockingIOError:
-                os.close(lock)
-                raise self._taken() from None
-            os.close(lock)
-
-    def _stands(self, lock: int) -> bool:
-        """Nobody has removed or replaced the file that is locked."""
-        try:
-            return os.path.samestat(os.fstat(lock), self._lock_path.stat())
-        except OSError:
-            return False
-
-    def _unlock(self, lock: int) -> None:
-        if self._stands(lock):
-            with suppress(OSError):
-                self._lock_path.unlink()
+                if time.monotonic() > give_up:
+                    raise
+                time.sleep(0.01)
+        yield
+    finally:
         os.close(lock)
-
-    def _taken(self) -> ConfigurationError:
-        return ConfigurationError(
-            f"another daemon listens at {self.path}",
-            hint="stop it, or give this one a path of its own with --hub unix:PATH",
-        )
 
 
 def _answers(path: Path) -> bool:
-    """Whether something that knows no lock listens there."""
+    """Whether somebody listens there; the kernel answers for a daemon that stands still, too."""
     try:
         connect_unix(path).close()
     except OSError as error:
-        return error.errno == errno.EAGAIN
+        return error.errno not in {errno.ECONNREFUSED, errno.ENOENT}
     return True
 
 
@@ -219,10 +202,6 @@ def _let_in(path: Path) -> None:
     file = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if stat.S_ISSOCK(os.fstat(file).st_mode):
-            try:
-                Path(f"/proc/self/fd/{file}").chmod(MODE)
-            except FileNotFoundError:
-                # There is no /proc.
-                path.chmod(MODE)
+            Path(f"/proc/self/fd/{file}").chmod(MODE)
     finally:
         os.close(file)

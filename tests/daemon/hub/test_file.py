@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ospbridge.daemon.hub import server as hub_server
-from ospbridge.diagnosis.checks import State
-from ospbridge.diagnosis.places import check_hub_sockets
 from ospbridge.observe.runtime import default_hub
 from ospbridge.session.hub_client import HubClient
 from tests.daemon.running import WITHIN, LocalDaemon, in_thread, seat_of, until, values
@@ -44,18 +42,6 @@ def test_who_is_attached_plays_on_and_others_come_in_again(what: str, document: 
         assert line["hub"] == str(default_hub())
         assert daemon.end() == 0
     assert list(default_hub().parent.glob("hub*")) == []
-
-
-def test_doctor_says_that_a_daemon_runs_whose_socket_is_gone(document: UdpSimulator) -> None:
-    with LocalDaemon(document.address) as daemon:
-        with daemon.stopped():
-            default_hub().unlink()
-            (found,) = check_hub_sockets()
-            assert found.state is State.PROBLEM
-            assert f"somebody removed its socket {default_hub()}" in found.detail
-        until(default_hub().exists)
-        (found,) = check_hub_sockets()
-        assert found.state is State.WELL
 
 
 def test_a_daemon_that_another_one_has_replaced_says_so_and_leaves_its_socket_alone(
