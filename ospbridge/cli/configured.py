@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +15,7 @@ from ospbridge.cli.upstream import OF_MODE, upstream_from
 from ospbridge.cli.variables import variable_read
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    import os
 
     from ospbridge.config.effective import Entry, Value
     from ospbridge.config.keys import Section
@@ -103,11 +104,10 @@ class Configuration:
         return made
 
 
-def _all_known(*files: Path | None) -> bool:
+def _all_known(*files: str | os.PathLike[str] | None) -> bool:
     """Whether the daemon will find them as they are here: systemd provides credentials while the service runs."""
-    return not any(
-        file is not None and file.is_relative_to("/run") and "credentials" in file.parts for file in files
-    )
+    paths = [Path(file) for file in files if file is not None]
+    return not any(path.is_relative_to("/run") and "credentials" in path.parts for path in paths)
 
 
 def configuration(context: click.Context, file: Path | None) -> Configuration:

@@ -190,18 +190,14 @@ def settings_from(said: Mapping[str, Any]) -> Settings:
 
 def _listening(listen: str | None, cert: Path | None, key: Path | None, ca: Path | None) -> TlsAddress | None:
     """Raises UsageError for certificates without an address, ConfigurationError for an address without them."""
-    from ospbridge.errors import ConfigurationError, UsageError
-    from ospbridge.transport.tls import TlsAddress, TlsFiles, parse_tls
+    from ospbridge.errors import UsageError
+    from ospbridge.transport.addresses import parse_endpoint
+    from ospbridge.transport.tls import TlsAddress, TlsFiles
 
     if listen is None:
         if cert or key or ca:
             raise UsageError("certificates were given, but no --listen", hint="add --listen HOST:PORT")
         return None
-    try:
-        endpoint = parse_tls(f"tls://{listen}")
-    except ConfigurationError as error:
-        raise ConfigurationError(
-            f"{listen!r} is no address to listen at{error.message.partition(' address')[2]}",
-            hint="write HOST:PORT, for instance 0.0.0.0:45460",
-        ) from None
+    hint = "write HOST:PORT, for instance 0.0.0.0:45460"
+    endpoint = parse_endpoint(listen, what="an address to listen at", hint=hint, default_port=None)
     return TlsAddress(endpoint, TlsFiles.of(cert, key, ca))

@@ -95,7 +95,7 @@ class _MetricsServer:
                 log.exception("metrics could not be told", hint="please report this")
                 await trio.aclose_forcefully(stream)
             finally:
-                self._crowd.leave(host, scope)
+                self._crowd.leave(scope)
 
         while True:
             # What accepting says may be of one connection, as where a firewall or a security module denies it.

@@ -41,18 +41,17 @@ class Door:
 
         Raises ConfigurationError where the way inside is gone for good.
         """
-        scope, name = None, ""
+        scope = None
         try:
             with suppress(OSError, trio.BrokenResourceError):
-                name = str(visitor.socket.getpeername()[0])
-                scope = self._crowd.enter(name)
+                scope = self._crowd.enter(str(visitor.socket.getpeername()[0]))
                 if scope is not None:
                     with scope:
                         async with await self._entered() as host:
                             await self._pass_on(visitor, host)
         finally:
             if scope is not None:
-                self._crowd.leave(name, scope)
+                self._crowd.leave(scope)
             await trio.aclose_forcefully(visitor)
 
     async def _entered(self) -> trio.SocketStream:

@@ -19,7 +19,6 @@ from ospbridge.errors import ConfigurationError, HubNotFound
 from ospbridge.hub.framing import Incoming, decode_reply
 from ospbridge.hub.replies import Held, HubReply
 from ospbridge.observe.runtime import found_hub, hubs
-from ospbridge.transport.addresses import NAME_SERVER
 from ospbridge.transport.admission import squatter
 from ospbridge.transport.spinning import Spinning
 from ospbridge.transport.tls import TlsAddress, TlsFiles, connect_tls, parse_tls
@@ -71,8 +70,6 @@ def hub_not_found(address: HubAddress, error: OSError) -> HubNotFound:
     if isinstance(error, PermissionError):
         told = f"this user may not use the daemon's hub at {address}"
         hint = "join the group that owns it, or run the daemon as this user"
-    elif isinstance(error, socket.gaierror):
-        told, hint = f"the host name of {address} does not resolve: {error.strerror}", NAME_SERVER
     elif isinstance(address, TlsAddress):
         hint = "start it there with `ospbridge connect --listen HOST:PORT`, or look whether a firewall is between"
     elif isinstance(error, BlockingIOError):

@@ -17,8 +17,8 @@ from ospbridge.rllink.framing import LARGEST_TAKEN
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.server import EpisodesArrived, Greeted, Ignored, ServerMachine, StateWanted
 from ospbridge.transport.admission import VisitorLimit, set_keepalive
-from ospbridge.transport.streams import is_end_of_stream, send_alert
-from ospbridge.transport.tls import refusal
+from ospbridge.transport.streams import send_alert
+from ospbridge.transport.tls import is_end_of_stream, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -151,7 +151,7 @@ class Sink:
                 await stream.do_handshake()
                 return True
         finally:
-            self._strangers.leave(host, scope)
+            self._strangers.leave(scope)
         return False
 
     async def _converse(self, stream: Stream, who: str, greeted_by: float) -> None:

@@ -3,52 +3,68 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 from typing import Final
 
-from ospbridge.errors import ConfigurationError, SimulatorNotFound
+from ospbridge.errors import ConfigurationError, OspBridgeError, SimulatorNotFound
 from ospbridge.interface import DEFAULT_PORT, Endpoint
 
 __all__ = [
     "NAME_SERVER",
-    "PASSING",
     "is_ip",
     "is_loopback",
     "is_of_this_host",
     "parse_endpoint",
     "parse_listening",
     "resolve",
+    "unresolved",
 ]
 
-PASSING: Final = frozenset({socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_MEMORY})
+_PASSING: Final = frozenset({socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_MEMORY})
 """What a resolver says of itself rather than of a name: a host that starts has no name server yet."""
 NAME_SERVER: Final = "check the spelling, and whether this host reaches its name server"
 """What to do then."""
-LOOPBACK = "127.0.0.1"
-LONGEST_NUMBER = 100
-"""Digits of what may still be told as a port that is too large."""
+LOOPBACK: Final = "127.0.0.1"
+_DIGITS: Final = re.compile("[0-9]{1,100}")
+"""``int`` takes more, such as signs and underscores; and less, of thousands of digits."""
+_BRACKETED: Final = re.compile(r"\[(.*:.*)\](?::(.*))?")
 
 
-def parse_endpoint(text: str, *, default_port: int = DEFAULT_PORT, least_port: int = 1) -> Endpoint:
-    """``HOST:PORT``, ``HOST`` or ``[IPV6]:PORT``. Raises ConfigurationError for anything else."""
+def parse_endpoint(
+    text: str,
+    *,
+    what: str = "a simulator's address",
+    hint: str = f"write HOST:PORT, for instance {LOOPBACK}:{DEFAULT_PORT}",
+    scheme: str = "",
+    default_port: int | None = DEFAULT_PORT,
+    least_port: int = 1,
+) -> Endpoint:
+    """``HOST:PORT``, ``[IPV6]:PORT``, or ``HOST`` where there is a ``default_port``; ``scheme`` may stand before it.
+
+    Raises ConfigurationError for anything else, which says that it is not ``what``, and ``hint``.
+    """
     if not isinstance(text, str):
-        raise _wrong(text, "it is no string")
-    found = _split(text.strip())
-    if found is None:
-        raise _wrong(text, "of more than one ':' each must be of an IPv6 address, or behind its ']'")
-    host, port_text = found
-    if not host:
-        raise _wrong(text, "the host is missing")
-    if not _can_be_asked_for(host):
-        raise _wrong(text, f"{host!r} can be no host's name")
-    if port_text is None:
-        return Endpoint(host, default_port)
-    if not _is_number(port_text):
-        raise _wrong(text, f"the port {port_text!r} is not a number")
-    port = int(port_text)
-    if not least_port <= port < 65536:
-        raise _wrong(text, f"the port {port} is not between {least_port} and 65535")
-    return Endpoint(host, port)
+        why = "it is no string"
+    elif (found := _split(text.strip().removeprefix(scheme))) is None:
+        why = "of more than one ':' each must be of an IPv6 address, or behind its ']'"
+    else:
+        host, port = found
+        if not host:
+            why = "the host is missing"
+        elif not _can_be_asked_for(host):
+            why = f"{host!r} can be no host's name"
+        elif port is None and default_port is not None:
+            return Endpoint(host, default_port)
+        elif port is None:
+            why = "the port is missing"
+        elif not _DIGITS.fullmatch(port):
+            why = f"the port {port!r} is not a number"
+        elif least_port <= int(port) < 65536:
+            return Endpoint(host, int(port))
+        else:
+            why = f"the port {int(port)} is not between {least_port} and 65535"
+    raise ConfigurationError(f"{text!r} is not {what}: {why}", hint=hint)
 
 
 def parse_listening(text: str) -> Endpoint:
@@ -56,34 +72,24 @@ def parse_listening(text: str) -> Endpoint:
 
     Raises ConfigurationError for anything else.
     """
-    host, port = (LOOPBACK, text) if _is_number(text) else _split(text.strip()) or ("", None)
-    if not host or not _can_be_asked_for(host) or not port or not _is_number(port) or int(port) > 65535:
-        raise ConfigurationError(
-            f"{text!r} is no address to listen at",
-            hint=f"write PORT or HOST:PORT, for instance {LOOPBACK}:9464; port 0 takes a free one",
-        )
-    return Endpoint(host, int(port))
+    return parse_endpoint(
+        f"{LOOPBACK}:{text}" if _DIGITS.fullmatch(text) else text,
+        what="an address to listen at",
+        hint=f"write PORT or HOST:PORT, for instance {LOOPBACK}:9464; port 0 takes a free one",
+        default_port=None,
+        least_port=0,
+    )
 
 
 def _split(text: str) -> tuple[str, str | None] | None:
     """Host and port; None for what has a ':' too many, or none where there must be one."""
-    if text.startswith("["):
-        host, bracket, rest = text[1:].partition("]")
-        if not bracket or not _is_ipv6(host) or rest[:1] not in {"", ":"}:
-            return None
-        return host, rest[1:] if rest else None
-    if text.count(":") > 1:
-        return (text, None) if _is_ipv6(text) else None
+    if bracketed := _BRACKETED.fullmatch(text):
+        host, port = bracketed.groups()
+        return (host, port) if is_ip(host) else None
+    if text.startswith("[") or text.count(":") > 1:
+        return (text, None) if is_ip(text) else None
     host, colon, port = text.partition(":")
     return host, port if colon else None
-
-
-def _is_ipv6(host: str) -> bool:
-    try:
-        ipaddress.IPv6Address(host)
-    except ValueError:
-        return False
-    return True
 
 
 def is_ip(name: str) -> bool:
@@ -97,27 +103,20 @@ def is_ip(name: str) -> bool:
 
 def is_loopback(host: str) -> bool:
     """Whether it is an IP address that only this host reaches; a name is none."""
-    try:
-        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return False
+    return is_ip(host) and ipaddress.ip_address(host.partition("%")[0]).is_loopback
 
 
 def is_of_this_host(host: str) -> bool:
     """Whether an IP address is this host's own, of the loopback interface or another; a name is none."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_DGRAM) as sock:
-            # Only what is its own can be bound; of the loopback interface also what no interface has.
-            sock.bind((ipaddress.ip_address(host).compressed, 0))
-    except (OSError, ValueError):
+    if is_loopback(host) or not is_ip(host):
         return is_loopback(host)
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            # Only what is its own can be bound.
+            sock.bind((host, 0))
+    except OSError:
+        return False
     return True
-
-
-def _is_number(text: str) -> bool:
-    """What ``int`` takes is more, such as signs and underscores; and less, of thousands of digits."""
-    return text.isascii() and text.isdecimal() and len(text) <= LONGEST_NUMBER
 
 
 def _can_be_asked_for(host: str) -> bool:
@@ -129,11 +128,12 @@ def _can_be_asked_for(host: str) -> bool:
     return "\0" not in host and "/" not in host
 
 
-def _wrong(text: object, why: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"{text!r} is not a simulator's address: {why}",
-        hint=f"write HOST:PORT, for instance 127.0.0.1:{DEFAULT_PORT}",
-    )
+def unresolved(host: str, error: OSError | UnicodeError, absent: type[OspBridgeError]) -> OspBridgeError:
+    """The error for a name that does not resolve: ``absent`` where that may be mended by waiting."""
+    why = f"the host name {host!r} does not resolve: {getattr(error, 'strerror', None) or error}"
+    if isinstance(error, OSError) and (not isinstance(error, socket.gaierror) or error.errno in _PASSING):
+        return absent(why, hint=NAME_SERVER)
+    return ConfigurationError(why, hint="check the spelling, or write the IP address")
 
 
 def resolve(endpoint: Endpoint) -> tuple[socket.AddressFamily, Endpoint]:
@@ -146,10 +146,7 @@ def resolve(endpoint: Endpoint) -> tuple[socket.AddressFamily, Endpoint]:
     try:
         found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_DGRAM)
     except socket.gaierror as error:
-        why = f"the host name {endpoint.host!r} does not resolve: {error.strerror}"
-        if error.errno in PASSING:
-            raise SimulatorNotFound(why, hint=NAME_SERVER) from None
-        raise ConfigurationError(why, hint="check the spelling, or write the IP address") from None
+        raise unresolved(endpoint.host, error, SimulatorNotFound) from None
     family, _, _, _, address = min(
         found, key=lambda one: (one[0] != socket.AF_INET, _is_link_local(one[4][0]))
     )

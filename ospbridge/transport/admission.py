@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import stat
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -19,11 +20,15 @@ if TYPE_CHECKING:
 
 __all__ = ["VisitorLimit", "host_name", "names_us", "set_keepalive", "squatter"]
 
-IDLE_BEFORE_PROBE: Final = 10
-"""Seconds of silence until the kernel asks whether the other host is still there ..."""
-PROBE_EVERY: Final = 5
-PROBES: Final = 4
-"""... and how often, before the connection counts as broken: half a minute in all."""
+KEEPALIVE: Final = {
+    socket.TCP_NODELAY: 1,
+    socket.TCP_KEEPIDLE: 10,
+    socket.TCP_KEEPINTVL: 5,
+    socket.TCP_KEEPCNT: 4,
+}
+"""After 10 s of silence the kernel asks every 5 s whether the other host is still there, four times at most."""
+BROKEN_AFTER: Final = 30_000
+"""Milliseconds of silence after which a connection counts as broken."""
 
 
 class VisitorLimit:
@@ -35,8 +40,8 @@ class VisitorLimit:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._inside: dict[str, list[trio.CancelScope]] = {}
-        """By their host, who came first first."""
+        self._inside: dict[trio.CancelScope, str] = {}
+        """The host of each, who came first first."""
 
     def enter(self, host: str) -> trio.CancelScope | None:
         """What a visitor is to be served in, which is cancelled where it has to yield; None where there is no room.
@@ -46,24 +51,21 @@ class VisitorLimit:
         # Whoever only looks at directories does without.
         import trio
 
-        if sum(map(len, self._inside.values())) >= self._most:
-            most = max(self._inside, key=lambda each: len(self._inside[each]))
-            if len(self._inside[most]) <= len(self._inside.get(host, ())) + 1:
+        if len(self._inside) >= self._most:
+            counts = Counter(self._inside.values())
+            ((largest, count),) = counts.most_common(1)
+            if count <= counts[host] + 1:
                 return None
-            first = self._inside[most][0]
-            self.leave(most, first)
+            first = next(scope for scope, of in self._inside.items() if of == largest)
+            self.leave(first)
             first.cancel()
         scope = trio.CancelScope()
-        self._inside.setdefault(host, []).append(scope)
+        self._inside[scope] = host
         return scope
 
-    def leave(self, host: str, scope: trio.CancelScope) -> None:
+    def leave(self, scope: trio.CancelScope) -> None:
         """It takes no room any more. Safe to call again."""
-        inside = self._inside.get(host, [])
-        if scope in inside:
-            inside.remove(scope)
-            if not inside:
-                del self._inside[host]
+        self._inside.pop(scope, None)
 
 
 def names_us(host: str, also: Container[str] = ()) -> bool:
@@ -108,12 +110,8 @@ def squatter(directory: Path) -> int | None:
 
 def set_keepalive(sock: socket.socket | trio.socket.SocketType) -> None:
     """Have a TCP connection send at once, and notice a host that vanished without a word."""
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, IDLE_BEFORE_PROBE)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, PROBE_EVERY)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, PROBES)
+    for option, value in KEEPALIVE.items():
+        sock.setsockopt(socket.IPPROTO_TCP, option, value)
     with contextlib.suppress(OSError):  # not every network stack has it
-        sock.setsockopt(
-            socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * (IDLE_BEFORE_PROBE + PROBES * PROBE_EVERY)
-        )
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, BROKEN_AFTER)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-__all__ = ["LENT", "OWN_CORE", "Spinning", "cores"]
+__all__ = ["LENT", "OWN_CORE", "Spinning"]
 
 AGAIN_AFTER: Final = 64
 """After that many sleeps without spinning, spinning gets another chance."""
@@ -19,11 +19,6 @@ OWN_CORE: Final = "OSPB_OWN_CORE"
 """The variable that says to a launched simulator that the one core it may use is its own: ours then polls there."""
 LENT: Final[set[int]] = set()
 """Cores of launched simulators, which this process keeps off."""
-
-
-def cores() -> int:
-    """How many cores there are for this process and the simulators that it launched."""
-    return len(os.sched_getaffinity(0) | LENT)
 
 
 class Spinning:
@@ -36,7 +31,8 @@ class Spinning:
     __slots__ = ("_sleeps", "most", "tries")
 
     def __init__(self, most: int, *, enabled: bool = True, cores: int = 2) -> None:
-        self.most = most if enabled and _there_are(cores) else 0
+        there = len(os.sched_getaffinity(0) | LENT)
+        self.most = most if enabled and there >= cores else 0
         self._sleeps = 0
         self.tries = self.most
 
@@ -58,8 +54,3 @@ class Spinning:
         if self._sleeps >= AGAIN_AFTER:
             self._sleeps = 0
             self.tries = self.most
-
-
-def _there_are(wanted: int) -> bool:
-    """Whether there are so many cores."""
-    return cores() >= wanted

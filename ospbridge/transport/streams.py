@@ -10,6 +10,7 @@ import errno
 import os
 import socket
 import ssl
+import subprocess
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -17,9 +18,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import trio
 
 from ospbridge.errors import ConfigurationError, OspBridgeError, UpstreamLost, UpstreamNotFound
-from ospbridge.transport.addresses import NAME_SERVER, PASSING, is_loopback
-from ospbridge.transport.admission import set_keepalive as settle
-from ospbridge.transport.tls import SCHEME, refusal
+from ospbridge.transport.addresses import is_loopback, unresolved
+from ospbridge.transport.admission import set_keepalive
+from ospbridge.transport.tls import SCHEME, is_end_of_stream, refusal
 
 if TYPE_CHECKING:
     from ospbridge.transport.tls import StreamAddress
@@ -28,14 +29,13 @@ __all__ = [
     "QUIET",
     "Stream",
     "close_gently",
-    "is_end_of_stream",
     "is_tls_failure",
     "linger",
-    "linger_on",
     "network_failure",
     "open_stream",
     "send_alert",
     "strip_tracebacks",
+    "tcp_stream",
     "tls_failure",
 ]
 
@@ -46,14 +46,12 @@ ALERT_WITHIN: Final = 0.5
 """Seconds for the reason of a refusal to leave."""
 QUIET: Final = 1.0
 """Seconds without another byte after which what came was all."""
-_ENDED: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
-"""What OpenSSL calls a stream that just ended; or its reason says so."""
 _NETWORK_FAILURES: Final = frozenset(
     {errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN}
 )
 """What the kernel says of a connection that nobody has ended."""
-_lingering: Final[list[int]] = []
-"""Processes that were started here to read what is still due, and may not have ended."""
+_readers: Final[list[subprocess.Popen[bytes]]] = []
+"""Processes that read what is still due, and may not have ended."""
 _READER: Final = """
 import os, select, sys, time
 descriptor, wait, quiet = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
@@ -81,26 +79,23 @@ async def open_stream(address: StreamAddress, *, within: float, wanted: str = "s
     with trio.move_on_after(within) as scope:
         places = await _resolved(address)
         failure = "nobody answered"
-        stream = None
         for number, (family, place) in enumerate(places):
-            # Each address has its share of the time.
-            with trio.move_on_after((scope.deadline - trio.current_time()) / (len(places) - number)):
-                try:
+            try:
+                # Each address has its share of the time.
+                with trio.move_on_after((scope.deadline - trio.current_time()) / (len(places) - number)):
                     stream = await _connected(family, place)
-                    break
-                except OSError as error:
-                    # Not `strerror`, which trio makes longer and which repeats the address.
-                    failure = os.strerror(error.errno) if error.errno else str(error)
-        if stream is not None:
-            failure = "it does not finish the TLS handshake"
-            return stream if context is None else await _secured(stream, context, address)
+                    failure = "it does not finish the TLS handshake"
+                    return stream if context is None else await _secured(stream, context, address)
+            except OSError as error:
+                # Not `strerror`, which trio makes longer and which repeats the address.
+                failure = os.strerror(error.errno) if error.errno else str(error)
     raise UpstreamNotFound(f"no {wanted} accepts connections at {address}: {failure}")
 
 
 async def _connected(family: int, place: tuple[str, int]) -> trio.SocketStream:
     sock = trio.socket.socket(family, socket.SOCK_STREAM)
     try:
-        settle(sock)
+        set_keepalive(sock)
         await sock.connect(place)
     except BaseException:
         sock.close()
@@ -114,16 +109,8 @@ async def _resolved(address: StreamAddress) -> list[tuple[int, tuple[str, int]]]
     endpoint = address.endpoint
     try:
         found = await trio.socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        why = f"the host name {endpoint.host!r} does not resolve: {error.strerror}"
-        if not isinstance(error, socket.gaierror) or error.errno in PASSING:
-            raise UpstreamNotFound(why, hint=NAME_SERVER) from None
-        raise ConfigurationError(why, hint="check the spelling, or write the IP address") from None
-    except UnicodeError:
-        # trio has rules of its own for names beyond ASCII.
-        raise ConfigurationError(
-            f"{endpoint.host!r} can be no host's name", hint="check the spelling, or write the IP address"
-        ) from None
+    except (OSError, UnicodeError) as error:  # trio has rules of its own for names beyond ASCII
+        raise unresolved(endpoint.host, error, UpstreamNotFound) from None
     places = [(family, (str(place[0]), int(place[1]))) for family, _, _, _, place in found]
     far = [host for _, (host, _) in places if not is_loopback(host)]
     if far and address.tls is None and not address.insecure:
@@ -177,13 +164,6 @@ def is_tls_failure(error: OspBridgeError) -> bool:
     return isinstance(error.__cause__, ssl.SSLError)
 
 
-def is_end_of_stream(cause: BaseException | None) -> bool:
-    """Whether a stream of TLS ended without a word, by whichever name OpenSSL calls it."""
-    return isinstance(cause, _ENDED) or (
-        isinstance(cause, ssl.SSLError) and "EOF" in (cause.reason or "").upper()
-    )
-
-
 def network_failure(error: Exception, peer: str) -> UpstreamLost | None:
     """Why a stream broke, where it is the network that says so, and not the other side that ended it. Else None."""
     cause = error.__cause__
@@ -229,7 +209,7 @@ async def close_gently(stream: Stream, *, within: float) -> None:
     """Say that nothing more comes, read until the other side says so too, ``within`` seconds at most, and close."""
     with trio.move_on_after(within, shield=True):
         try:
-            plain = _beneath(stream)
+            plain = tcp_stream(stream)
             await plain.send_eof()
             while await plain.receive_some(READ_AT_ONCE):
                 pass
@@ -239,13 +219,9 @@ async def close_gently(stream: Stream, *, within: float) -> None:
     await trio.aclose_forcefully(stream)
 
 
-def _beneath(stream: Stream) -> trio.SocketStream:
+def tcp_stream(stream: Stream) -> trio.SocketStream:
+    """What is beneath TLS, where there is TLS."""
     return stream if isinstance(stream, trio.SocketStream) else stream.transport_stream
-
-
-def linger_on(stream: Stream, seconds: float) -> None:
-    """Have another process read what comes, for ``seconds`` at most; ``stream`` is to be closed forcefully then."""
-    linger(_beneath(stream).socket.fileno(), seconds)
 
 
 def linger(descriptor: int, seconds: float) -> None:
@@ -254,22 +230,16 @@ def linger(descriptor: int, seconds: float) -> None:
     What a server owes may take it minutes, and a program that must end does not wait for that. For ``seconds`` at most,
     whether nothing comes or no end of it. What is read is thrown away. Where no process can be started, nobody reads.
     """
-    _lingering[:] = [process for process in _lingering if not _over(process)]
-    # Isolated and without site-packages: it starts in milliseconds, whatever the environment is like.
-    command = [sys.executable, "-I", "-S", "-c", _READER, str(descriptor), f"{seconds:g}", f"{QUIET:g}"]
-    nowhere = [(os.POSIX_SPAWN_OPEN, each, os.devnull, os.O_RDWR, 0) for each in range(3)]
+    _readers[:] = [each for each in _readers if each.poll() is None]
     with suppress(OSError):
-        os.set_inheritable(descriptor, True)
-        # Nobody waits for its end: this process may be about to end itself.
-        _lingering.append(
-            os.posix_spawn(sys.executable, command, os.environ, file_actions=nowhere, setsid=True)
+        _readers.append(
+            subprocess.Popen(  # noqa: S603  # a program of ours
+                # Isolated and without site-packages: it starts in milliseconds, whatever the environment is like.
+                [sys.executable, "-I", "-S", "-c", _READER, str(descriptor), f"{seconds:g}", f"{QUIET:g}"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[descriptor],
+                start_new_session=True,
+            )
         )
-
-
-def _over(process: int) -> bool:
-    """Whether it has ended; the system forgets it then."""
-    try:
-        return os.waitpid(process, os.WNOHANG)[0] != 0
-    except ChildProcessError:
-        # Somebody else waited for it, or it is the parent's.
-        return True

@@ -6,21 +6,19 @@ must also name the host that the environment connects to. TLS is of version 1.2 
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from ospbridge.errors import ConfigurationError
-from ospbridge.transport.addresses import PASSING, is_loopback, parse_endpoint
-from ospbridge.transport.admission import set_keepalive as settle
+from ospbridge.errors import ConfigurationError, HubNotFound
+from ospbridge.transport.addresses import is_loopback, parse_endpoint, unresolved
+from ospbridge.transport.admission import set_keepalive
 
 if TYPE_CHECKING:
-    import os
-
     from ospbridge.interface import Endpoint
 
 __all__ = [
@@ -32,41 +30,39 @@ __all__ = [
     "TlsSocket",
     "connect_tls",
     "hub_refusal",
+    "is_end_of_stream",
     "listening_at",
     "parse_stream",
     "parse_tls",
     "refusal",
 ]
 
+PemFile: TypeAlias = str | os.PathLike[str]
+
 SCHEME: Final = "tls://"
 DEFAULT_PORT: Final = 5555
 """Where the address of a server names none."""
-SHORTEST_TRY: Final = 0.01
-"""Seconds for an address, however little is left."""
+SERVER: Final = "a server's address"
+SERVER_HINT: Final = f"write HOST:PORT or {SCHEME}HOST:PORT, for instance 127.0.0.1:{DEFAULT_PORT}"
 _OLD: Final = frozenset({"UNSUPPORTED_PROTOCOL", "VERSION_TOO_LOW"})
 """What OpenSSL says where the other side's newest version is too old."""
-_ENDED: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
+_ENDED: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+"""What OpenSSL calls a stream that just ended; or its reason says so."""
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, slots=True)
 class TlsFiles:
     """PEM files: our certificate, its key, and the CA that the other side's certificate must come from."""
 
-    cert: Path
-    key: Path
-    ca: Path
-
-    def __init__(
-        self, cert: str | os.PathLike[str], key: str | os.PathLike[str], ca: str | os.PathLike[str]
-    ) -> None:
-        for name, path in (("cert", cert), ("key", key), ("ca", ca)):
-            object.__setattr__(self, name, Path(path))
+    cert: PemFile
+    key: PemFile
+    ca: PemFile
 
     @classmethod
-    def of(cls, cert: str | Path | None, key: str | Path | None, ca: str | Path | None) -> TlsFiles:
+    def of(cls, cert: PemFile | None, key: PemFile | None, ca: PemFile | None) -> TlsFiles:
         """Raises ConfigurationError unless all three are named."""
         if cert is None or key is None or ca is None:
             raise ConfigurationError(
@@ -87,9 +83,9 @@ class TlsFiles:
 class ServerTls:
     """PEM files: whose certificates to believe (none: those of the system), and what to show if asked."""
 
-    ca: Path | None = None
-    cert: Path | None = None
-    key: Path | None = None
+    ca: PemFile | None = None
+    cert: PemFile | None = None
+    key: PemFile | None = None
 
     def context(self) -> ssl.SSLContext:
         """Verifies the server's name and certificate. Raises ConfigurationError for unfit files."""
@@ -103,48 +99,42 @@ class ServerTls:
         return _load(context, self.cert, self.key, self.ca)
 
 
-def _load(context: ssl.SSLContext, cert: Path | None, key: Path | None, ca: Path | None) -> ssl.SSLContext:
+def _load(
+    context: ssl.SSLContext, cert: PemFile | None, key: PemFile | None, ca: PemFile | None
+) -> ssl.SSLContext:
     """With what these files hold, for TLS 1.2 or later. Raises ConfigurationError for those that do not fit."""
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    _check_readable(cert, key, ca)
+    for path in (cert, key, ca):
+        if path is not None:
+            _check_readable(Path(path))
+    told = f"{cert} and {key} are no certificate and its key"
+    hint = "both must be PEM files, the key of that very certificate and without a password"
     try:
         if cert is not None:
             # An empty password, or OpenSSL would ask for one on the terminal.
             context.load_cert_chain(cert, key, password="")
-    except (ssl.SSLError, ValueError) as error:
-        raise ConfigurationError(
-            f"{cert} and {key} are no certificate and its key: {_reason(error)}",
-            hint="both must be PEM files, the key of that very certificate and without a password",
-        ) from None
-    try:
+        told, hint = f"{ca} has no CA certificates", "it must be a PEM file"
         if ca is not None:
             context.load_verify_locations(ca)
     except (ssl.SSLError, ValueError) as error:
-        raise ConfigurationError(
-            f"{ca} has no CA certificates: {_reason(error)}", hint="it must be a PEM file"
-        ) from None
+        raise ConfigurationError(f"{told}: {_reason(error)}", hint=hint) from None
     return context
 
 
-def _check_readable(*paths: Path | None) -> None:
+def _check_readable(path: Path) -> None:
     """Raises ConfigurationError for a file that cannot be read; OpenSSL would not say which.
 
     Nor would it ever come back from a device that has no end, or from a pipe that nobody writes to.
     """
-    for path in paths:
-        if path is None:
-            continue
-        try:
-            # What a shell's <(command) stands for is a pipe without a place of its own, and has a writer.
-            if stat.S_ISCHR(path.stat().st_mode) or path.resolve().is_fifo():
-                raise ConfigurationError(
-                    f"cannot read {path}: it is a device or a pipe", hint="TLS needs a regular file there"
-                )
+    why: str | None = "it is a device or a pipe"
+    try:
+        # What a shell's <(command) stands for is a pipe without a place of its own, and has a writer.
+        if not (stat.S_ISCHR(path.stat().st_mode) or path.resolve().is_fifo()):
             path.open("rb").close()
-        except OSError as error:
-            raise ConfigurationError(
-                f"cannot read {path}: {error.strerror}", hint="TLS needs this file"
-            ) from None
+            return
+    except OSError as error:
+        why = error.strerror
+    raise ConfigurationError(f"cannot read {path}: {why}", hint="TLS needs a regular file there")
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------
@@ -181,6 +171,13 @@ def hub_refusal(error: ssl.SSLError, peer: str = "the other side") -> Configurat
     return refusal(error, peer, expected="TLS as a hub does", hint=hint)
 
 
+def is_end_of_stream(cause: BaseException | None) -> bool:
+    """Whether a stream of TLS ended without a word, by whichever name OpenSSL calls it."""
+    return isinstance(cause, _ENDED) or (
+        isinstance(cause, ssl.SSLError) and "EOF" in (cause.reason or "").upper()
+    )
+
+
 # --- hubs on other hosts ----------------------------------------------------------------------------------------------
 
 
@@ -211,7 +208,7 @@ def _plain_error(error: ssl.SSLError, peer: str = "the other side") -> Exception
     """The error that a plain socket raises; ConfigurationError for what only TLS knows."""
     if isinstance(error, ssl.SSLWantReadError | ssl.SSLWantWriteError):
         return BlockingIOError()
-    if isinstance(error, _ENDED):
+    if is_end_of_stream(error):
         return ConnectionResetError(0, "the stream ended")
     return hub_refusal(error, peer)
 
@@ -229,32 +226,37 @@ class TlsAddress:
 
 def parse_tls(text: str) -> Endpoint:
     """The endpoint of ``tls://HOST:PORT``. Raises ConfigurationError for anything else."""
-    place = text.removeprefix(SCHEME)
-    names_port = "]:" in place if place.startswith("[") else place.count(":") == 1
-    why = ""
-    if text.startswith(SCHEME) and place.strip("/") and names_port:
-        try:
-            return parse_endpoint(place)
-        except ConfigurationError as error:
-            why = error.message.partition(" address")[2]
-    raise ConfigurationError(
-        f"{text!r} is not a hub's address{why}",
-        hint=f"write {SCHEME}HOST:PORT, for instance {SCHEME}trainer:45460",
-    )
+    hint = f"write {SCHEME}HOST:PORT, for instance {SCHEME}trainer:45460"
+    return parse_endpoint(text, what="a hub's address", hint=hint, scheme=SCHEME, default_port=None)
 
 
 def connect_tls(address: TlsAddress, timeout: float) -> socket.socket:
     """A connected, non-blocking stream. Raises ConfigurationError for certificates that do not fit, OSError.
 
-    The addresses of a name share ``timeout``. A name that there is not is the former; that no name server answers is
-    the latter.
+    The addresses of a name share ``timeout``. A name that there is not is a ConfigurationError; HubNotFound says that
+    no name server answers.
     """
     context = address.files.context(server=False)
-    host = address.endpoint.host
-    plain = _connected(address.endpoint, monotonic() + timeout)
+    endpoint = address.endpoint
     try:
-        settle(plain)
-        sock = context.wrap_socket(plain, server_hostname=host)
+        places = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        raise unresolved(endpoint.host, error, HubNotFound) from None
+    failure = OSError("a name without addresses")
+    for _, _, _, _, place in places:
+        try:
+            plain = socket.create_connection((str(place[0]), int(place[1])), timeout / len(places))
+        except OSError as error:
+            failure = error
+        else:
+            return _secured(plain, context, address)
+    raise failure
+
+
+def _secured(plain: socket.socket, context: ssl.SSLContext, address: TlsAddress) -> socket.socket:
+    try:
+        set_keepalive(plain)
+        sock = context.wrap_socket(plain, server_hostname=address.endpoint.host)
         sock.setblocking(False)
     except BaseException as error:
         plain.close()
@@ -262,37 +264,6 @@ def connect_tls(address: TlsAddress, timeout: float) -> socket.socket:
             raise _plain_error(error, str(address)) from None
         raise
     return sock
-
-
-def _connected(endpoint: Endpoint, end: float) -> socket.socket:
-    """A connection to the first of several addresses that accepts one, each with its share of the time until ``end``.
-
-    What is left then is the connection's time limit. Raises the OSError of the last one.
-    """
-    host = endpoint.host
-    try:
-        places = socket.getaddrinfo(host, endpoint.port, type=socket.SOCK_STREAM)
-    except socket.gaierror as error:
-        if error.errno in PASSING:
-            raise
-        raise ConfigurationError(
-            f"the host name {host!r} does not resolve: {error.strerror}", hint="check the spelling"
-        ) from None
-    failure = OSError("a name without addresses")
-    for number, (family, kind, protocol, _, place) in enumerate(places):
-        sock = socket.socket(family, kind, protocol)
-        try:
-            sock.settimeout(max(SHORTEST_TRY, (end - monotonic()) / (len(places) - number)))
-            sock.connect(place)
-            sock.settimeout(max(SHORTEST_TRY, end - monotonic()))
-        except BaseException as error:
-            sock.close()
-            if not isinstance(error, OSError):
-                raise
-            failure = error
-        else:
-            return sock
-    raise failure
 
 
 # --- addresses of other servers --------------------------------------------------------------------------------------
@@ -315,25 +286,14 @@ def parse_stream(text: str, *, tls: ServerTls | None = None, insecure: bool = Fa
 
     Raises ConfigurationError for anything else.
     """
-    place = text.removeprefix(SCHEME)
-    if place != text:
-        return StreamAddress(_place(place), tls or ServerTls(), insecure)
+    endpoint = parse_endpoint(text, what=SERVER, hint=SERVER_HINT, scheme=SCHEME, default_port=DEFAULT_PORT)
+    if text.startswith(SCHEME):
+        return StreamAddress(endpoint, tls or ServerTls(), insecure)
     if tls is not None:
         raise ConfigurationError(
             f"certificates were given, but {text!r} is an address without TLS", hint=f"write {SCHEME}{text}"
         )
-    return StreamAddress(_place(place), None, insecure)
-
-
-def _place(text: str, *, least_port: int = 1) -> Endpoint:
-    try:
-        return parse_endpoint(text, default_port=DEFAULT_PORT, least_port=least_port)
-    except ConfigurationError as error:
-        why = error.message.partition(": ")[2]
-        raise ConfigurationError(
-            f"{text!r} is not a server's address: {why}",
-            hint=f"write HOST:PORT or {SCHEME}HOST:PORT, for instance 127.0.0.1:{DEFAULT_PORT}",
-        ) from None
+    return StreamAddress(endpoint, None, insecure)
 
 
 def listening_at(text: str, *, secured: bool, insecure: bool) -> Endpoint:
@@ -341,12 +301,8 @@ def listening_at(text: str, *, secured: bool, insecure: bool) -> Endpoint:
 
     ``secured``: TLS is spoken there.
     """
-    if text.startswith(SCHEME):
-        raise ConfigurationError(
-            f"{text!r} is how clients write an address, not where to listen",
-            hint=f"write {text.removeprefix(SCHEME)}: with --tls-cert, --tls-key and --tls-ca TLS is spoken there",
-        )
-    endpoint = _place(text, least_port=0)
+    hint = f"write HOST:PORT, for instance 127.0.0.1:{DEFAULT_PORT}"
+    endpoint = parse_endpoint(text, what=SERVER, hint=hint, default_port=DEFAULT_PORT, least_port=0)
     if not (secured or insecure or endpoint.host == "localhost" or is_loopback(endpoint.host)):
         raise ConfigurationError(
             f"{endpoint} can be reached by other hosts, and without TLS anybody between could read and change what is "

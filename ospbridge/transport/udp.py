@@ -52,23 +52,20 @@ def open_udp(family: socket.AddressFamily, *, local_port: int = 0, local_host: s
 
 def open_beside(sock: socket.socket) -> socket.socket | None:
     """A second socket at the port of a connected one: it gets what others send there. None where there can be none."""
+    beside = None
     try:
         beside = socket.socket(sock.family, socket.SOCK_DGRAM)
-    except OSError:
-        # No descriptor is left.
-        return None
-    try:
         beside.setblocking(False)
         for each in (sock, beside):
             each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         beside.bind(sock.getsockname())
+        beside.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
     except OSError:
-        beside.close()
-        return None
-    finally:
-        # Nobody else is to join them there.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
-    beside.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        if beside is not None:
+            beside.close()
+        beside = None
+    # Nobody else is to join them there.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
     return beside
 
 

@@ -237,8 +237,8 @@ def test_what_is_no_address_to_listen_at_is_told(said: str, tmp_path: Path) -> N
     file = tmp_path / "osp.toml"
     file.write_text(f'[daemon]\nmetrics = "{said}"\n')
     assert "daemon.metrics" in run("config", "show", "--config", str(file), code=78).stderr
-    assert "no address to listen at" in run("connect", "--metrics", said, code=2).stderr
-    assert f"{said!r} is no address to listen at" in run("connect", "--listen", said, code=78).stderr
+    assert "is not an address to listen at" in run("connect", "--metrics", said, code=2).stderr
+    assert f"{said!r} is not an address to listen at" in run("connect", "--listen", said, code=78).stderr
 
 
 TLS = """[[simulator]]

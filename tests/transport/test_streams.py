@@ -192,32 +192,23 @@ async def test_an_address_that_never_answers_keeps_nobody_from_the_next_one() ->
             await trio.aclose_forcefully(stream)
 
 
-class Silent(socket.socket):
-    """Nobody answers at any address: what it was given to wait is over then."""
-
-    now = 0.0
-    waited: list[float]
-
-    def connect(self, _: Any) -> None:
-        limit = self.gettimeout()
-        assert limit is not None
-        Silent.waited.append(limit)
-        Silent.now += limit
-        raise TimeoutError
-
-
 def test_the_addresses_of_a_name_share_the_time_to_connect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    places = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{n}", 9)) for n in (1, 2, 3)]
+    waited = []
+
+    def nobody_answers(place: tuple[str, int], limit: float) -> socket.socket:
+        waited.append((place, limit))
+        raise TimeoutError
+
+    hosts = [f"127.0.0.{n}" for n in (1, 2, 3)]
+    places = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 9)) for host in hosts]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: places)
-    monkeypatch.setattr(socket, "socket", Silent)
-    monkeypatch.setattr("ospbridge.transport.tls.monotonic", lambda: Silent.now)
-    Silent.waited = []
+    monkeypatch.setattr(socket, "create_connection", nobody_answers)
     address = TlsAddress(Endpoint("trainer", 9), Authority(tmp_path).issue("client"))
     with pytest.raises(TimeoutError):
         connect_tls(address, 6.0)
-    assert Silent.waited == pytest.approx([2.0, 2.0, 2.0])
+    assert waited == [((host, 9), 2.0) for host in hosts]
 
 
 # --- with TLS ----------------------------------------------------------------------------------------------------

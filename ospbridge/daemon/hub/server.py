@@ -194,7 +194,7 @@ class HubServer:
                 log.warning("an environment of another host was refused", host=host, reason=reason)
             return
         finally:
-            self._shaking.leave(host, scope)
+            self._shaking.leave(scope)
         if stream is None:
             self._crowd_of_strangers(host)
         elif self._has_room(host):

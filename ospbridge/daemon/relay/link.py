@@ -22,10 +22,11 @@ from ospbridge.rllink.framing import LARGEST_TAKEN
 from ospbridge.transport.streams import (
     close_gently,
     is_tls_failure,
-    linger_on,
+    linger,
     network_failure,
     open_stream,
     strip_tracebacks,
+    tcp_stream,
     tls_failure,
 )
 
@@ -316,7 +317,7 @@ class Link:
             upstream=str(self.address),
             seconds=seconds,
         )
-        linger_on(stream, seconds)
+        linger(tcp_stream(stream).socket.fileno(), seconds)
         await trio.aclose_forcefully(stream)
 
     def _gained(self, connection: Connection) -> None:
