@@ -2,43 +2,40 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 
-import ospbridge
 
-assert ospbridge.__version__
-
-
-def single(address: str, **options: Any) -> Any:
-    return gymnasium.make("ospbridge/Agent-v0", simulator=address, **options).unwrapped
+def single(simulator: str | None = None, **options: Any) -> Any:
+    return gymnasium.make("ospbridge/Agent-v0", simulator=simulator, **options).unwrapped
 
 
-def vector(address: str, **options: Any) -> Any:
-    return gymnasium.make_vec("ospbridge/Agent-v0", num_envs=1, simulator=address, **options)
+def vector(simulator: str | list[str] | None = None, num_envs: int = 1, **options: Any) -> Any:
+    return gymnasium.make_vec("ospbridge/Agent-v0", num_envs=num_envs, simulator=simulator, **options)
 
 
-def parallel(address: str, **options: Any) -> Any:
-    pytest.importorskip("pettingzoo")
+def parallel(simulator: str | None = None, **options: Any) -> Any:
+    pytest.importorskip("pettingzoo", reason="needs the extra: pip install 'ospbridge[pettingzoo]'")
     from ospbridge.envs.parallel import parallel_env
 
-    return parallel_env(simulator=address, **options)
+    return parallel_env(simulator=simulator, **options)
 
 
-def step(env: Any) -> tuple[Any, ...]:
-    """One, of two inputs at rest."""
+EVERY_KIND = pytest.mark.parametrize("made", [single, vector, parallel])
+
+
+def rest(env: Any) -> Any:
+    """Zeros for each input of each agent."""
     if hasattr(env, "possible_agents"):
-        told: tuple[Any, ...] = env.step({name: np.zeros(2, np.float32) for name in env.agents})
-        return told
-    if hasattr(env, "num_envs"):
-        found: tuple[Any, ...] = env.step(np.zeros((1, 2), np.float32))
-        return found
-    alone: tuple[Any, ...] = env.step(np.zeros(2, np.float32))
-    return alone
+        return {name: np.zeros(env.action_space(name).shape, np.float32) for name in env.agents}
+    return np.zeros(env.action_space.shape, np.float32)
+
+
+def step(env: Any) -> Any:
+    return env.step(rest(env))
 
 
 def only(found: Any) -> Any:
@@ -48,12 +45,6 @@ def only(found: Any) -> Any:
     return found[0] if getattr(found, "ndim", 0) and len(found) == 1 else found
 
 
-def marked(directory: Path) -> Path:
-    """A scenario that watches a variable, and whose episodes an event ends."""
-    scenario = directory / "marked.toml"
-    scenario.write_text(
-        'name = "marked"\n[[agent]]\n[agent.observe]\nvalues = ["/Synthetic/Value/00001"]\n'
-        '[agent.episode]\nterminated_on = ["/Synthetic/Mark"]\n',
-        encoding="utf-8",
-    )
-    return scenario
+def reason(info: Any) -> str:
+    """What the only agent was told, by a reset or a step of whichever kind."""
+    return str(only((info if "reason" in info else only(info))["reason"]))

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import ospbridge
 from ospbridge.envs import sharing
 from ospbridge.errors import (
     AgentsInUse,
@@ -18,11 +17,10 @@ from ospbridge.errors import (
     StepUncertain,
 )
 from ospbridge.session.blocking import BlockingSession
-from ospbridge.session.rebuild import CAPACITY, Budget
+from ospbridge.session.rebuild import Budget
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.envs.kinds import parallel, single, step, vector
-from tests.peers.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
     from ospbridge.interface import AgentInterface
 
 
-assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 
 
@@ -103,40 +100,6 @@ def test_an_agent_that_comes_back_with_another_interface_is_refused_until_it_is_
         anew.close()
     with UdpSimulator(SyntheticWorld(2, 3, 1), host=address.host, port=address.port):
         env.reset(seed=3)
-        step(env)
-        env.close()
-
-
-def test_a_simulator_that_dies_and_is_back_at_once_uses_up_no_rebuild() -> None:
-    port = free_port()
-    env: Any = None
-    for number in range(CAPACITY + 2):
-        with UdpSimulator(SyntheticWorld(2, 3), port=port) as simulator:
-            env = env or single(str(simulator.address))
-            env.reset(seed=number)
-            step(env)
-        *_, truncated, info = step(env)
-        assert truncated
-        assert "connection refused" in info["reason"]
-    env.close()
-
-
-@pytest.mark.parametrize("made", [single, vector, parallel])
-def test_a_restarted_simulator_may_still_load_its_scene_when_it_is_joined_again(
-    made: Callable[..., Any],
-) -> None:
-    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
-        address = simulator.address
-        env = made(str(address))
-        env.reset(seed=1)
-    step(env)
-    with UdpSimulator(SyntheticWorld(2, 3), host=address.host, port=address.port) as simulator:
-        controls = simulator.machine.controls
-        later, simulator.machine.controls = list(controls), []
-        loaded = threading.Timer(0.2, lambda: setattr(simulator.machine, "controls", later))
-        loaded.start()
-        env.reset(seed=2)
-        loaded.join()
         step(env)
         env.close()
 

@@ -8,7 +8,6 @@ import multiprocessing
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,12 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import ospbridge
 from ospbridge.envs.seeding import each_seed, osp_seed
 from ospbridge.errors import (
     AgentNotFound,
     AgentsInUse,
-    AgentTaken,
     BarrierStuck,
     ConfigurationError,
     LocalProtocolError,
@@ -38,9 +35,8 @@ from ospbridge.session.rebuild import CAPACITY
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from ospbridge.simulator.udp import UdpSimulator
-from tests.envs.episodes import assert_each_ran_once, assert_equal_episodes, play_side_by_side
+from tests.envs.vectors import assert_equal_episodes
 
-assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 
 
@@ -199,43 +195,16 @@ class Interrupted:
 def test_ctrl_c_in_a_step_may_come_more_often_than_a_session_may_be_rebuilt(
     two_agents: UdpSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    env = made(two_agents, "agent1")
+    env: Any = made(two_agents, "agent1")
     for _ in range(CAPACITY + 2):
         env.reset(seed=1)
         env.step(np.zeros(2, np.float32))
-        unwrapped: Any = env.unwrapped
-        channel = unwrapped._seat.shared.session.channel
+        channel = env.unwrapped._seat.shared.session.channel
         with monkeypatch.context() as patch:
             patch.setattr(channel, "sock", Interrupted(channel.sock))
             with pytest.raises(KeyboardInterrupt):
                 env.step(np.zeros(2, np.float32))
     env.reset(seed=1)
-    assert not env.step(np.zeros(2, np.float32))[3]
-    env.close()
-
-
-def test_ctrl_c_behind_the_completion_of_a_reset_leaves_nothing_that_the_next_one_waits_for(
-    two_agents: UdpSimulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    env = made(two_agents, "agent1")
-    env.reset(seed=1)
-    env.step(np.zeros(2, np.float32))
-    unwrapped: Any = env.unwrapped
-    channel = unwrapped._seat.shared.session.channel
-    machine = channel.machine
-
-    class InterruptedThere(Interrupted):
-        def recv(self, *how: int) -> Any:
-            if not (machine.episode.stepped or machine.episode.reset_outstanding):
-                raise KeyboardInterrupt
-            return self._real.recv(*how)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(channel, "sock", InterruptedThere(channel.sock))
-        with pytest.raises(KeyboardInterrupt):
-            env.reset(seed=2)
-    assert not machine.episode.reset_outstanding
-    env.reset(seed=3)
     assert not env.step(np.zeros(2, np.float32))[3]
     env.close()
 
@@ -249,16 +218,6 @@ def test_a_second_agent_of_the_same_simulator_in_one_thread_is_refused_with_the_
     assert "make_vec" in caught.value.hint
     assert "parallel" in caught.value.hint
     env.close()
-
-
-def test_two_threads_step_an_agent_each_and_every_step_runs_once(profile: Profile) -> None:
-    ran: list[dict[str, Any]] = []
-    with UdpSimulator(
-        SyntheticWorld(1, 1, agents=2), port=0, profile=profile, ledger=ran.append
-    ) as simulator:
-        play_side_by_side(lambda agent: made(simulator, agent), 200)
-        assert free_agents(simulator) == ["agent1", "agent2"]
-    assert_each_ran_once(ran, 200)
 
 
 # --- bad input -------------------------------------------------------------------------------------------------------
@@ -322,23 +281,6 @@ def test_alone_among_two_a_reset_is_stuck_and_says_how_to_go_on(two_agents: UdpS
     env.close()
 
 
-def test_a_simulator_that_dies_truncates_and_the_next_reset_joins_its_successor(profile: Profile) -> None:
-    with UdpSimulator(SyntheticWorld(1, 2), port=0, profile=profile) as simulator:
-        address = simulator.address
-        env = made(simulator)
-        env.reset(seed=1)
-        kept, *_, info = env.step(np.zeros(1, np.float32))
-    observation, reward, terminated, truncated, cut = env.step(np.zeros(1, np.float32))
-    assert (reward, terminated, truncated) == (0.0, False, True)
-    assert "connection refused" in cut["reason"]
-    assert set(cut) == set(info)
-    np.testing.assert_array_equal(observation, kept)
-    with UdpSimulator(SyntheticWorld(1, 2), host=address.host, port=address.port, profile=profile):
-        env.reset(seed=2)
-        assert not env.step(np.zeros(1, np.float32))[3]
-        env.close()
-
-
 def test_a_reset_by_another_client_truncates() -> None:
     # Only a NERD server counts the reset request of a client without agents.
     with UdpSimulator(SyntheticWorld(1, 1), port=0, profile=NERD) as simulator:
@@ -387,22 +329,3 @@ def test_a_forked_child_leaves_its_parents_environment_alone(what: str, two_agen
     child.join(20)
     env.step(np.zeros(2, np.float32))
     env.close()
-
-
-def test_a_thread_is_not_taken_for_one_that_has_ended(two_agents: UdpSimulator) -> None:
-    """Threads one after the other have the same number."""
-    envs: list[gymnasium.Env[Any, Any]] = []
-
-    def make(agent: str) -> None:
-        envs.append(made(two_agents, agent, disable_env_checker=True))
-
-    for agent in ("agent1", "agent2"):
-        thread = threading.Thread(target=make, args=(agent,))
-        thread.start()
-        thread.join()
-    assert len(envs) == 2
-    with pytest.raises(AgentTaken):
-        # It is that of a thread that has ended, and nobody else's.
-        made(two_agents, "agent1")
-    for env in envs:
-        env.close()

@@ -12,13 +12,11 @@ import gymnasium
 import numpy as np
 import pytest
 
-import ospbridge
 from ospbridge.errors import TaskError
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.envs.daemons import hosted
 
-assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 
 CLASS = """

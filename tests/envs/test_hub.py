@@ -9,24 +9,22 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 
-import ospbridge
 from ospbridge.errors import HubLost
 from ospbridge.osp.profile import Profile
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.hub_client import HubClient
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.envs.daemons import connected, hosted
-from tests.envs.episodes import assert_each_ran_once, play_side_by_side
+from tests.envs.daemons import connected, hosted, reached
 from tests.envs.vectors import HeldWorld
 
-assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 
 
@@ -40,16 +38,35 @@ def attached(hub: Path, agent: str | None = None, **options: Any) -> gymnasium.E
     return gymnasium.make("ospbridge/Agent-v0", bridge=f"unix:{hub}", agent=agent, **options)
 
 
-def test_two_threads_step_their_agents_through_a_hub_once_each_with_both_inputs(
-    profile: Profile, hub: Path
+@pytest.mark.parametrize("way", ["direct", "hub"])
+def test_two_threads_step_an_agent_each_and_every_step_runs_once_with_both_inputs(
+    way: str, profile: Profile, hub: Path
 ) -> None:
     ran: list[dict[str, Any]] = []
+    steps, together = 200, Barrier(2)
     with (
         UdpSimulator(SyntheticWorld(1, 1, agents=2), port=0, profile=profile, ledger=ran.append) as simulator,
-        hosted(simulator.address, hub, "--quorum", "2"),
+        reached(way, simulator.address, hub, "--quorum", "2") as where,
+        ThreadPoolExecutor(2) as pool,
     ):
-        play_side_by_side(lambda agent: attached(hub, agent), 200)
-    assert_each_ran_once(ran, 200)
+
+        def play(agent: str, sign: int) -> None:
+            with closing(gymnasium.make("ospbridge/Agent-v0", agent=agent, **where)) as env:
+                together.wait(30)
+                env.reset(seed=1)
+                for number in range(steps):
+                    *_, truncated, info = env.step(np.full(1, sign * number / 1024, np.float32))
+                    assert not truncated, info["reason"]
+                together.wait(30)
+
+        for played in [pool.submit(play, "agent1", 1), pool.submit(play, "agent2", -1)]:
+            played.result(60)
+    # After the reset and its neutral step.
+    assert [entry["kind"] for entry in ran[: steps + 2]] == ["reset"] + ["step"] * (steps + 1)
+    for number, entry in enumerate(ran[2 : steps + 2]):
+        one, other = entry["agents"]["agent1"], entry["agents"]["agent2"]
+        assert (one["inputs"], other["inputs"]) == ([number / 1024], [-number / 1024])
+        assert len(one["votes"]) == len(other["votes"]) == 1
 
 
 def test_a_daemon_killed_in_mid_step_is_told_and_leaves_nothing_taken_for_the_next(

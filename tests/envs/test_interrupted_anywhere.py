@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import random
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from types import FrameType
+from typing import Any, Final, NoReturn, Self
 
-import gymnasium
 import numpy as np
 import pytest
 
 import ospbridge
 from ospbridge.envs import sharing
-from ospbridge.errors import HubLost, LocalProtocolError, StepUncertain
+from ospbridge.errors import HubLost, LocalProtocolError
 from ospbridge.osp.profile import Profile
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.envs.daemons import hosted
-from tests.envs.interrupting import AtLine
-from tests.envs.kinds import marked, only, parallel, step, vector
+from tests.envs.kinds import only, parallel, single, step, vector
 
-assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 
 PARTS: Final = 100
@@ -31,144 +31,114 @@ PARTS: Final = 100
 TRIED: Final = 12
 TOLD: Final = -1
 """In place of a step's number: its caller was told that this one is in doubt."""
+TIMES: Final = 3
+"""So often a line is counted: how often a loop looks whether something has come says nothing."""
+PACKAGE: Final = str(Path(ospbridge.__file__).parent)
 
 
-class Playing:
-    """``step`` returns the numbers that a step has in each world since its reset."""
+class AtLine:
+    """Within it, KeyboardInterrupt is raised before line ``number`` that this thread runs of the package; 0: never.
 
-    def __init__(self, env: Any, sessions: Callable[[], list[BlockingSession]] = list) -> None:
-        self.env = env
-        self.sessions = sessions
-        many = hasattr(env, "num_envs")
-        self.seed = [1] * env.num_envs if many else 1
-        self.nothing = np.zeros((env.num_envs, 1) if many else 1, np.float32)
+    Each line is counted ``TIMES`` times at most.
+    """
 
-    def reset(self) -> None:
-        self.env.reset(seed=self.seed)
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self.lines = 0
+        """That were run."""
+        self._counted: Counter[tuple[str, int]] = Counter()
+        self._before: Any = None
 
-    def step(self) -> list[int]:
-        try:
-            observations, _, _, truncated, _ = self.env.step(self.nothing)
-        except HubLost:
-            return [TOLD]
-        cuts = np.atleast_1d(truncated)
-        return [TOLD if cut else number for cut, number in zip(cuts, _numbers(observations), strict=True)]
+    def __enter__(self) -> Self:
+        self._before = sys.gettrace()
+        sys.settrace(self._look)
+        return self
 
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._before)
 
-class PlayingBySession:
-    """The same without an environment, over sessions that are made anew where they are in doubt."""
-
-    def __init__(self, simulator: UdpSimulator) -> None:
-        self.simulator = simulator
-        self.session = self._hosted()
-        self.sessions = lambda: [self.session]
-
-    def _hosted(self) -> BlockingSession:
-        session = BlockingSession.connect(str(self.simulator.address))
-        session.register("agent")
-        return session
-
-    def reset(self) -> None:
-        try:
-            self.session.reset(1)
-        except StepUncertain:
-            self.session.close()
-            self.session = self._hosted()
-            self.session.reset(1)
-        self.step()
-
-    def step(self) -> list[int]:
-        try:
-            return _numbers(self.session.step({"agent": [0.0]})["agent"].outputs)
-        except StepUncertain:
-            return [TOLD]
-
-    def close(self) -> None:
-        self.session.close()
+    def _look(self, frame: FrameType, event: str, _: object) -> Any:
+        code = frame.f_code
+        if not code.co_filename.startswith(PACKAGE):
+            return None
+        line = (code.co_filename, frame.f_lineno)
+        if event == "line" and self._counted[line] < TIMES:
+            self._counted[line] += 1
+            self.lines += 1
+            if self.lines == self._number:
+                if _in_finalizer(frame):
+                    # Python would not pass it on.
+                    self._number += 1
+                    return self._look
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return self._look
 
 
-class PlayingInParallel(Playing):
-    """The same in PettingZoo's manner."""
-
-    def step(self) -> list[int]:
-        nothing = np.zeros(1, np.float32)
-        try:
-            told = self.env.step(dict.fromkeys(self.env.agents, nothing))
-        except LocalProtocolError:
-            return [TOLD]
-        return _numbers(list(told[0].values()))
-
-
-def _numbers(observations: Any) -> list[int]:
-    """What the synthetic world says for inputs of 0 and seed 1."""
-    first = np.atleast_2d(observations)[:, 0]
-    numbers: list[int] = np.rint(first * 1024 - 1).astype(int).tolist()
-    return numbers
+def _in_finalizer(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_name == "__del__":
+            return True
+        frame = frame.f_back
+    return False
 
 
 @contextmanager
 def playing(kind: str, profile: Profile, hub: Path) -> Iterator[Any]:
     with ExitStack() as stack:
 
-        def simulator(agents: int = 1) -> UdpSimulator:
-            return stack.enter_context(
-                UdpSimulator(SyntheticWorld(1, 2, 1, agents=agents), port=0, profile=profile)
-            )
+        def simulator(agents: int = 1) -> str:
+            world = SyntheticWorld(1, 2, 1, agents=agents)
+            return str(stack.enter_context(UdpSimulator(world, port=0, profile=profile)).address)
 
-        def many(count: int, **where: Any) -> Any:
-            envs: Any = gymnasium.make_vec("ospbridge/Agent-v0", num_envs=count, **where)
-            return stack.enter_context(closing(envs))
+        def daemon(agents: int) -> str:
+            stack.enter_context(hosted(simulator(agents), hub))
+            return f"unix:{hub}"
 
-        if kind == "session":
-            yield stack.enter_context(closing(PlayingBySession(simulator())))
-        elif kind == "environment":
-            env: Any = gymnasium.make("ospbridge/Agent-v0", simulator=str(simulator().address)).unwrapped
-            stack.enter_context(closing(env))
-            yield Playing(env, lambda: [env._seat.shared.session])
-        elif kind == "parallel":
-            pytest.importorskip("pettingzoo")
-            from ospbridge.envs.parallel import parallel_env
-
-            both: Any = stack.enter_context(closing(parallel_env(str(simulator(2).address), "*")))
-            yield PlayingInParallel(both, lambda: [both._group.shared.session])
-        elif kind == "vector":
-            envs = many(2, simulator=str(simulator(2).address), agents="*")
-            yield Playing(envs, lambda: [group.shared.session for group in envs._fleet.groups])
-        elif kind == "fleet":
-            envs = many(2, simulator=[str(simulator().address) for _ in range(2)])
-            yield Playing(envs, lambda: [group.shared.session for group in envs._fleet.groups])
-        elif kind == "hub":
-            stack.enter_context(hosted(simulator().address, hub))
-            attached: Any = gymnasium.make("ospbridge/Agent-v0", bridge=f"unix:{hub}").unwrapped
-            yield Playing(stack.enter_context(closing(attached)))
-        else:
-            stack.enter_context(hosted(simulator(2).address, hub))
-            yield Playing(many(2, bridge=f"unix:{hub}", agents="*"))
+        makers: dict[str, Callable[[], Any]] = {
+            "environment": lambda: single(simulator()),
+            "parallel": lambda: parallel(simulator(2), agents="*"),
+            "vector": lambda: vector(simulator(2), num_envs=2, agents="*"),
+            "fleet": lambda: vector([simulator(), simulator()], num_envs=2),
+            "hub": lambda: single(bridge=daemon(1)),
+            "hub-vector": lambda: vector(bridge=daemon(2), num_envs=2, agents="*"),
+        }
+        yield stack.enter_context(closing(makers[kind]()))
 
 
-KINDS = ["session", "environment", "parallel", "vector", "fleet", "hub", "hub-vector"]
+def numbers(env: Any) -> list[int]:
+    """Steps: which number the step has in each world since its reset, as the world says for inputs of 0 and seed 1."""
+    doubt = LocalProtocolError if hasattr(env, "possible_agents") else HubLost
+    try:
+        seen, _, _, cut, _ = step(env)
+    except doubt:
+        return [TOLD]
+    if isinstance(seen, dict):
+        seen, cut = list(seen.values()), list(cut.values())
+    found = np.rint(np.atleast_2d(seen)[:, 0] * 1024 - 1).astype(int)
+    return [
+        TOLD if ended else number for ended, number in zip(np.atleast_1d(cut), found.tolist(), strict=True)
+    ]
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize(
-    "kind, disturbed",
-    [(kind, True) for kind in KINDS if not kind.startswith("hub")] + [(kind, False) for kind in KINDS],
-)
+@pytest.mark.parametrize("kind", ["environment", "parallel", "vector", "fleet", "hub", "hub-vector"])
+@pytest.mark.parametrize("disturbed", [False, True])
 def test_no_step_goes_on_silently_behind_one_that_was_interrupted(
     kind: str, disturbed: bool, profile: Profile, runtime_directory: Path, sample: Callable[..., list[int]]
 ) -> None:
     drawn = random.Random(f"{kind} {disturbed} {profile.name}")
-    with playing(kind, profile, runtime_directory / "hub") as player:
+    with playing(kind, profile, runtime_directory / "hub") as env:
 
         def interrupted(line: int) -> int:
             """The third step since a reset; how many lines it has."""
-            player.reset()
-            player.step()
+            env.reset(seed=[1] * env.num_envs if hasattr(env, "num_envs") else 1)
+            step(env)
             if disturbed:
-                for session in player.sessions():
-                    session.machine.notices.anomaly("of this test")
+                for shared in sharing._shared.values():
+                    shared.session.machine.notices.anomaly("of this test")
             with AtLine(line) as place:
-                player.step()
+                step(env)
             return place.lines
 
         lines = interrupted(0)
@@ -183,7 +153,7 @@ def test_no_step_goes_on_silently_behind_one_that_was_interrupted(
             else:
                 # Steps are not all equally long.
                 continue
-            after = player.step()
+            after = numbers(env)
             assert all(number in (TOLD, 3) for number in after), (line, after)
         assert tried > len(parts) // 2
 
@@ -204,7 +174,12 @@ def lose_all() -> None:
 def test_where_it_comes_before_events_and_values_are_asked_for_the_next_reset_asks(
     made: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scenario = marked(tmp_path)
+    # It watches a variable, and an event ends its episodes.
+    scenario = tmp_path / "marked.toml"
+    scenario.write_text(
+        'name = "marked"\n[[agent]]\n[agent.observe]\nvalues = ["/Synthetic/Value/00001"]\n'
+        '[agent.episode]\nterminated_on = ["/Synthetic/Mark"]\n'
+    )
     with UdpSimulator(SyntheticWorld(2, 3, values=2), port=0) as simulator:
         env = made(str(simulator.address), scenario=str(scenario))
         env.reset(seed=1)
@@ -215,21 +190,4 @@ def test_where_it_comes_before_events_and_values_are_asked_for_the_next_reset_as
                 env.reset(seed=2)
         env.reset(seed=3)
         assert [bool(only(step(env)[2])) for _ in range(9)] == [False] * 8 + [True]
-        env.close()
-
-
-def test_in_a_step_that_begins_the_next_episode_the_next_step_tells_of_it_and_goes_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
-        env = vector(str(simulator.address), autoreset_mode="SameStep")
-        env.reset(seed=1)
-        session = env._fleet.groups[0].shared.session
-        session.cancel_step()
-        with monkeypatch.context() as patch:
-            patch.setattr(sharing, "connect", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                step(env)
-        assert np.all(step(env)[3])
-        assert not np.any(step(env)[3])
         env.close()

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 import pytest
 
-import ospbridge
 from ospbridge.errors import AgentNotFound, ConfigurationError, HubNotFound, OspBridgeError, UsageError
 from ospbridge.session import rebuild
 from ospbridge.simulator.synthetic import SyntheticWorld
@@ -19,8 +18,6 @@ from tests.envs.kinds import step
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-assert ospbridge.__version__
 
 
 def single(**options: Any) -> Any:

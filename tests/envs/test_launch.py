@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -15,19 +14,16 @@ import gymnasium
 import numpy as np
 import psutil
 import pytest
-from gymnasium.utils.env_checker import check_env
 
-import ospbridge
 from ospbridge.envs import rllib
 from ospbridge.errors import ConfigurationError, SessionLost, SimulatorNotStarted, UsageError
-from ospbridge.launch import logs, simulator
-from tests.envs.episodes import assert_equal_episodes
-from tests.envs.launched import simulators
+from ospbridge.launch import simulator
+from ospbridge.task.shipped import shipped_file
+from tests.envs.vectors import assert_equal_episodes
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-assert ospbridge.__version__
 pytestmark = [pytest.mark.loopback, pytest.mark.timeout(300)]
 CARTPOLE = "ospbridge/CartPole-v0"
 WITHIN = 30.0
@@ -36,6 +32,18 @@ WITHIN = 30.0
 @pytest.fixture(autouse=True)
 def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+def simulators(pid: int | None = None) -> list[psutil.Process]:
+    """Those that a process, or one that it has started, has launched and that run."""
+    found = []
+    for child in psutil.Process(pid).children(recursive=True):
+        try:
+            if child.status() != psutil.STATUS_ZOMBIE and "sim" in child.cmdline():
+                found.append(child)
+        except psutil.NoSuchProcess:
+            continue
+    return found
 
 
 def launched(env: gymnasium.Env[Any, Any]) -> simulator.LaunchedSimulator:
@@ -53,13 +61,6 @@ def test_twenty_episodes_equal_the_local_ones() -> None:
     assert_equal_episodes(env, "CartPole-v1", episodes=20, seed=1)
     env.close()
     assert simulators() == []
-
-
-@pytest.mark.filterwarnings("ignore:.*Box observation space")
-def test_gymnasiums_checker_finds_nothing() -> None:
-    env = gymnasium.make(CARTPOLE, launch=True)
-    check_env(env.unwrapped)
-    env.close()
 
 
 def test_a_copy_by_its_spec_starts_its_own() -> None:
@@ -120,8 +121,16 @@ def test_whatever_ends_the_owner_no_simulator_is_left(then: str) -> None:
     assert not psutil.pid_exists(int(owner.stdout))
 
 
-def test_a_crash_truncates_with_the_reason_and_the_next_reset_starts_it_anew() -> None:
-    env = gymnasium.make(CARTPOLE, launch=True)
+def test_a_crash_truncates_with_the_reason_and_the_next_reset_starts_it_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = shipped_file("cartpole")
+    assert file is not None
+    (tmp_path / "mine.toml").write_text(file.read_text())
+    # A relative scenario means the directory in which the environment is made.
+    monkeypatch.chdir(tmp_path)
+    env = gymnasium.make("ospbridge/Agent-v0", scenario="mine.toml", launch=True)
+    monkeypatch.chdir("/")
     env.reset(seed=1)
     one = launched(env)
     for _ in range(2):
@@ -135,20 +144,6 @@ def test_a_crash_truncates_with_the_reason_and_the_next_reset_starts_it_anew() -
     assert len(simulators()) == 1
     env.close()
     assert simulators() == []
-
-
-def test_a_log_that_has_become_large_is_begun_anew_with_the_next_episode(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(logs, "LARGEST", 1000)
-    env = gymnasium.make(CARTPOLE, launch=True)
-    one = launched(env)
-    with one.log.open("a") as file:
-        file.write("x" * 2000)
-    env.reset(seed=1)
-    assert one.log.stat().st_size < 1000
-    assert one.log.with_name(f"{one.log.name}.1").stat().st_size >= 2000
-    env.close()
 
 
 def test_one_that_dies_at_once_again_and_again_is_given_up_and_one_that_lived_is_not(
@@ -201,14 +196,6 @@ def test_where_a_simulator_has_several_agents_a_vector_starts_fewer() -> None:
     envs.reset(seed=1)
     assert len(simulators()) == 2
     envs.close()
-
-
-def test_a_number_of_environments_that_simulators_cannot_have_is_told_and_nothing_is_left() -> None:
-    with pytest.raises(UsageError, match="num_envs is 3, but 2 agents were found"):
-        gymnasium.make_vec(
-            "ospbridge/ArenaTwo-v0", num_envs=3, launch=True, vectorization_mode="vector_entry_point"
-        )
-    assert simulators() == []
 
 
 def test_the_parallel_environment_launches_too() -> None:
@@ -269,30 +256,3 @@ def test_who_listens_and_then_ends_is_not_waited_for() -> None:
         SimulatorNotStarted, match=r"ended before it answered, it ended with exit code 0.*bye"
     ):
         gymnasium.make(CARTPOLE, launch=[sys.executable, "-c", code, "{port}"], connect_timeout=1e4)
-
-
-def test_a_spawned_child_knows_how_to_start(tmp_path: Path) -> None:
-    # A relative scenario means the directory in which the environment is made.
-    context = multiprocessing.get_context("spawn")
-    process = context.Process(target=_play_there, args=(str(tmp_path),))
-    process.start()
-    process.join(WITHIN)
-    assert process.exitcode == 0
-
-
-def _play_there(directory: str) -> None:
-    from ospbridge.task.shipped import shipped_file
-
-    os.chdir(directory)
-    file = shipped_file("cartpole")
-    assert file is not None
-    (target := os.path.join(directory, "mine.toml")) and open(target, "w").write(file.read_text())  # noqa: PTH118, PTH123, SIM115
-    env = gymnasium.make("ospbridge/Agent-v0", scenario="mine.toml", launch=True)
-    os.chdir("/")
-    env.reset(seed=1)
-    pid = launched(env).pid
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    env.step(0)
-    env.reset(seed=1)
-    env.close()

@@ -10,7 +10,6 @@ import gymnasium
 import numpy as np
 import pytest
 
-import ospbridge
 from ospbridge.envs import agent_env, options, vector
 from ospbridge.errors import UsageError
 from ospbridge.observe.trace import read_trace
@@ -21,8 +20,6 @@ from ospbridge.simulator.udp import UdpSimulator
 if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
-
-assert ospbridge.__version__
 
 
 class Asked(dict[str, Any]):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import gymnasium
 import numpy as np
 import pytest
 
-import ospbridge
 from ospbridge.envs.agent_env import AgentEnv
 from ospbridge.envs.panel import Channels
 from ospbridge.envs.watched import WatchedSeat
@@ -27,9 +25,7 @@ from ospbridge.interface import (
 )
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.envs.daemons import hosted
 
-assert ospbridge.__version__
 NEEDS_PILLOW = "needs the extra: pip install 'ospbridge[video]'"
 
 
@@ -138,42 +134,6 @@ def test_what_a_step_failed_with_is_shown_unless_nothing_was_sent(error: OspBrid
     with pytest.raises(type(error)):
         made.step(action)
     assert str(made.render()).splitlines()[1] == shown
-
-
-SCENARIO = """
-name = "turned round"
-[[agent]]
-match = { name = "robot*" }
-[agent.observe]
-outputs = ["/Right/*", "/Left/*"]
-history = 2
-[agent.action]
-inputs = ["/Right/*", "/Left/*"]
-"""
-
-
-@pytest.mark.loopback
-@pytest.mark.parametrize("way", ["direct", "hub"])
-def test_numbers_have_the_names_that_the_scenario_gives_them(
-    way: str, tmp_path: Path, runtime_directory: Path
-) -> None:
-    file = tmp_path / "turned.toml"
-    file.write_text(SCENARIO)
-    hub = runtime_directory / "hub"
-    with ExitStack() as stack:
-        simulator = stack.enter_context(UdpSimulator(ArenaWorld(1), port=0))
-        if way == "direct":
-            env = AgentEnv(str(simulator.address), scenario=str(file), render_mode="ansi")
-        else:
-            stack.enter_context(hosted(simulator.address, hub, "--scenario", str(file)))
-            env = AgentEnv(bridge=f"unix:{hub}", render_mode="ansi")
-        env.reset(seed=1)
-        env.step(np.zeros(2, np.float32))
-        shown = [line.split("  ")[1].strip() for line in env.render().splitlines() if line.startswith("  ")]
-        velocities = ["/Right/Wheel/Velocity", "/Left/Wheel/Velocity"]
-        assert shown[:4] == [f"{name} (-1)" for name in velocities] + velocities
-        assert shown[4:6] == ["/Right/Wheel/DesiredVelocity", "/Left/Wheel/DesiredVelocity"]
-        env.close()
 
 
 def test_names_that_would_steer_the_terminal_are_shown_escaped() -> None:

@@ -13,7 +13,6 @@ import gymnasium
 import numpy as np
 import pytest
 
-import ospbridge
 from ospbridge.errors import LocalProtocolError, SessionClosed
 from ospbridge.osp.profile import DOCUMENT, NERD
 from ospbridge.osp.world import World
@@ -26,7 +25,6 @@ pytest.importorskip("pettingzoo", reason="needs the extra: pip install 'ospbridg
 
 from ospbridge.envs.parallel import AgentsParallelEnv, parallel_env
 
-assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 Joined = Callable[..., Any]
 
@@ -129,30 +127,6 @@ def test_without_pettingzoo_the_error_says_how_to_get_it() -> None:
 
 
 # --- ends ------------------------------------------------------------------------------------------------------------
-
-
-def test_a_simulator_that_dies_truncates_all_and_the_next_reset_joins_its_successor() -> None:
-    def world() -> SyntheticWorld:
-        return SyntheticWorld(1, 2, 1, agents=2)
-
-    with UdpSimulator(world(), port=0) as simulator:
-        address = simulator.address
-        env = parallel_env(str(address))
-        env.reset(seed=1)
-        kept, *_, infos = env.step(zeros(env))
-    observations, rewards, terminated, truncated, cut = env.step(zeros(env))
-    assert env.agents == []
-    assert set(rewards.values()) == {0.0}
-    assert set(terminated.values()) == {False}
-    assert truncated == {"agent1": True, "agent2": True}
-    for name in env.possible_agents:
-        assert "connection refused" in cut[name]["reason"]
-        assert set(cut[name]) == set(infos[name])
-        np.testing.assert_array_equal(observations[name], kept[name])
-    with UdpSimulator(world(), host=address.host, port=address.port):
-        env.reset(seed=2)
-        assert not any(env.step(zeros(env))[3].values())
-        env.close()
 
 
 @pytest.mark.loopback

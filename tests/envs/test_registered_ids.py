@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import itertools
-import subprocess
-import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -19,7 +17,6 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-import ospbridge
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.world import World
 from ospbridge.simulator.arena import ArenaWorld
@@ -28,11 +25,9 @@ from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.task.loading import load
 from tests.envs.daemons import hosted
 
-assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 
 IDS = sorted(spec.id for spec in gymnasium.registry.values() if spec.namespace == "ospbridge")
-SCENARIOS = Path(__file__).parents[2] / "scenarios"
 CYCLES = 420  # some more than the longest episode of two agents
 NEEDS_MUJOCO = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("mujoco", "imageio")),
@@ -144,39 +139,3 @@ def test_as_a_vector_it_keeps_to_its_spaces_and_repeats_itself_from_a_seed(serve
     envs.close()
     if not gymnasium.spec(served.env_id).nondeterministic:
         np.testing.assert_array_equal(told[0], told[1])
-
-
-@NEEDS_MUJOCO
-@pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
-def test_the_cheetah_is_gymnasiums_own_for_a_whole_episode(profile: Profile, tmp_path: Path) -> None:
-    local = gymnasium.make("HalfCheetah-v5")
-    with subprocess.Popen(
-        [
-            *(sys.executable, "-m", "ospbridge", "sim", str(SCENARIOS / "half_cheetah.toml")),
-            *("--port", "0", "--profile", profile.name, "--quiet"),
-        ],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as simulator:
-        try:
-            assert simulator.stdout is not None
-            env = gymnasium.make("ospbridge/HalfCheetah-v0", simulator=simulator.stdout.readline().strip())
-            env.action_space.seed(3)
-            seen, _ = env.reset(seed=3)
-            wanted, _ = local.reset(seed=3)
-            truncated = False
-            steps = 0
-            while not truncated:
-                np.testing.assert_array_equal(seen, wanted.astype(np.float32))
-                action = env.action_space.sample()
-                seen, reward, terminated, truncated, _ = env.step(action)
-                wanted, expected, *ends, _ = local.step(action)
-                assert reward == np.float32(expected)
-                assert [terminated, truncated] == ends
-                steps += 1
-            assert steps == 1000
-            env.close()
-        finally:
-            simulator.terminate()
-    local.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +10,8 @@ from typing import Any
 
 import gymnasium
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
-import ospbridge
 from ospbridge.cli import main
 from ospbridge.envs.rllib import env_creator
 from ospbridge.errors import ConfigurationError, UsageError
@@ -22,7 +20,6 @@ from tests.daemon.certificates import Authority
 from tests.envs.daemons import hosted
 from tests.envs.vectors import assert_same, cart_poles, fleet, trajectory
 
-assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 
 
@@ -66,23 +63,6 @@ def test_a_vector_environment_plays_over_tls_beside_a_hub_of_this_host(
                 "ospbridge/Agent-v0", num_envs=2, bridge=[bridge, f"unix:{near}"], **mine
             )
             assert_same(trajectory(envs, 30), direct)
-
-
-def test_status_asks_a_daemon_on_another_host(authority: Authority, runtime_directory: Path) -> None:
-    def status(files: TlsFiles) -> Result:
-        shown = ("--tls-cert", str(files.cert), "--tls-key", str(files.key), "--tls-ca", str(files.ca))
-        return CliRunner().invoke(main, ["status", "--json", "--hub", bridge, *shown])
-
-    with (
-        cart_poles(1) as (address,),
-        listening(address, runtime_directory, authority.issue("daemon")) as bridge,
-    ):
-        done = status(authority.issue("environment"))
-        assert done.exit_code == 0, done.stderr
-        assert json.loads(done.stdout)["simulator"] == address
-        done = status(Authority(runtime_directory, "other").issue("stranger", trusts=authority))
-        assert done.exit_code == 78
-        assert "unknown ca" in done.stderr
 
 
 def test_files_that_fit_nothing_are_told(authority: Authority, runtime_directory: Path) -> None:

@@ -50,28 +50,27 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return calls
 
 
-def test_each_env_runner_has_a_bridge_of_its_own() -> None:
-    assert [place_of(Context(worker, 2, bridges=HUBS)).bridge for worker in (1, 2)] == HUBS
+FOUR: dict[str, Any] = {"simulators": ["a:1", "b:1"], "agents": ["left", "right"]}
 
 
-def test_without_env_runners_the_local_worker_takes_the_first_place() -> None:
-    assert place_of(Context(0, 0, bridges=HUBS)) == Place(bridge=HUBS[0])
-
-
-def test_a_plain_dict_gets_the_first_place_and_nothing_named_is_the_default_hub() -> None:
-    assert place_of({"simulators": "127.0.0.1:45454"}) == Place(simulator="127.0.0.1:45454")
-    assert place_of({"bridges": ["tls://robots:45500"]}) == Place(bridge="tls://robots:45500")
-    assert place_of(Context(1, 1)) == Place()
-
-
-def test_agents_are_dealt_out_over_the_simulators_first() -> None:
-    config: dict[str, Any] = {"simulators": ["a:1", "b:1"], "agents": ["left", "right"]}
-    assert [place_of(Context(worker, 4, **config)) for worker in (1, 2, 3, 4)] == [
-        Place(simulator="a:1", agent="left"),
-        Place(simulator="b:1", agent="left"),
-        Place(simulator="a:1", agent="right"),
-        Place(simulator="b:1", agent="right"),
-    ]
+@pytest.mark.parametrize(
+    "config, place",
+    [
+        (Context(1, 2, bridges=HUBS), Place(bridge=HUBS[0])),
+        (Context(2, 2, bridges=HUBS), Place(bridge=HUBS[1])),
+        (Context(0, 0, bridges=HUBS), Place(bridge=HUBS[0])),
+        ({"simulators": "127.0.0.1:45454"}, Place(simulator="127.0.0.1:45454")),
+        ({"bridges": ["tls://robots:45500"]}, Place(bridge="tls://robots:45500")),
+        (Context(1, 1), Place()),
+        (Context(1, 4, **FOUR), Place(simulator="a:1", agent="left")),
+        (Context(2, 4, **FOUR), Place(simulator="b:1", agent="left")),
+        (Context(3, 4, **FOUR), Place(simulator="a:1", agent="right")),
+        (Context(4, 4, **FOUR), Place(simulator="b:1", agent="right")),
+    ],
+    ids=["first", "second", "no runners", "plain dict", "over TLS", "default hub", *"1234"],
+)
+def test_places_are_dealt_out_over_the_simulators_first(config: Any, place: Place) -> None:
+    assert place_of(config) == place
 
 
 @pytest.mark.parametrize("worker", [1, 3])

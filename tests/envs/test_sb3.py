@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-import ospbridge
 from ospbridge.envs.vector import OspVectorEnv
 from ospbridge.errors import LocalProtocolError, SimulatorNotFound, UsageError
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
@@ -22,19 +21,17 @@ from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.task.scenario_task import ScenarioTask
 from tests.envs.daemons import hosted
-from tests.envs.launched import simulators
 from tests.envs.vectors import cart_poles, fleet
 
 pytest.importorskip("stable_baselines3", reason="needs the extra: pip install 'ospbridge[sb3]'")
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.vec_env import SubprocVecEnv, VecMonitor, VecNormalize
+from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
 
 from ospbridge.envs.sb3 import OspVecEnv
 
 if TYPE_CHECKING:
     from ospbridge.interface import Feedback, StepOutcome
 
-assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 ENV_ID = "ospbridge/CartPole-v0"
 BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
@@ -242,35 +239,3 @@ def test_it_is_made_with_the_arguments_of_the_vector_environment_but_for_the_mod
     assert {name: (each.annotation, each.default) for name, each in taken.items()} == {
         name: (each.annotation, each.default) for name, each in wanted.items()
     }
-
-
-@pytest.mark.parametrize("start_method", ["spawn", "fork", "forkserver"])
-def test_each_worker_of_its_own_vector_environment_launches_its_own(
-    start_method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    envs = make_vec_env(
-        f"ospbridge:{ENV_ID}",
-        n_envs=2,
-        env_kwargs={"launch": True, "render_mode": None},
-        vec_env_cls=SubprocVecEnv,
-        vec_env_kwargs={"start_method": start_method},
-    )
-    envs.reset()
-    for _ in range(5):
-        envs.step(np.zeros(2, np.int64))
-    assert len(simulators()) == 2
-    envs.close()
-    assert simulators() == []
-
-
-def test_the_vector_environment_launches_as_many_as_it_takes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    envs = OspVecEnv.make(ENV_ID, num_envs=2, launch=True)
-    envs.reset()
-    envs.step(np.zeros(2, np.int64))
-    assert len(simulators()) == 2
-    envs.close()
-    assert simulators() == []

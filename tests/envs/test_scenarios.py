@@ -11,7 +11,6 @@ import gymnasium
 import numpy as np
 import pytest
 
-import ospbridge
 from ospbridge.envs import sharing
 from ospbridge.envs.registration import SCENARIO_IDS
 from ospbridge.errors import TaskError, UsageError
@@ -24,10 +23,9 @@ from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.task.loading import load
 from ospbridge.task.shipped import shipped
 from tests.envs.daemons import hosted
-from tests.envs.episodes import assert_equal_episodes
 from tests.envs.kinds import only, single, vector
+from tests.envs.vectors import assert_equal_episodes
 
-assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 
 
@@ -112,34 +110,24 @@ def test_the_arenas_bump_ends_the_episode() -> None:
         env.close()
 
 
-def test_a_daemon_at_the_usual_place_without_the_scenario_is_refused_too(runtime_directory: Path) -> None:
-    hub = runtime_directory / "ospbridge" / "hub.sock"
-    with playing("cartpole") as simulator, hosted(simulator.address, hub):
-        with pytest.raises(UsageError, match="plays another task"):
-            gymnasium.make("ospbridge/CartPole-v0")
-        with pytest.raises(UsageError, match="plays another task"):
-            gymnasium.make_vec("ospbridge/CartPole-v0", num_envs=1)
-        gymnasium.make_vec("ospbridge/Agent-v0", num_envs=1).close()
-
-
+@pytest.mark.parametrize("made", [single, vector])
 def test_a_daemon_that_plays_no_or_another_scenario_of_the_same_spaces_is_refused(
-    runtime_directory: Path, tmp_path: Path
+    made: Any, runtime_directory: Path, tmp_path: Path
 ) -> None:
-    hub = runtime_directory / "hub.sock"
-    given: dict[str, Any] = {"bridge": f"unix:{hub}"}
+    """Also one at the usual place, which nobody has named."""
+    hub = runtime_directory / "ospbridge" / "hub.sock"
     mine, other = tmp_path / "mine.toml", tmp_path / "other.toml"
     for file in (mine, other):
         file.write_text(f'name = "{file.stem}"\n[[agent]]\n[agent.episode]\nreward = "1.0"\n')
     with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
         for options, played in (((), "no scenario"), (("--scenario", str(other)), "scenario 'other'")):
             with hosted(simulator.address, hub, *options):
-                with pytest.raises(UsageError, match=f"plays another task .*: that of {played}"):
-                    gymnasium.make("ospbridge/Agent-v0", scenario=str(mine), **given)
-                with pytest.raises(UsageError, match=f"plays another task .*: that of {played}"):
-                    gymnasium.make_vec("ospbridge/Agent-v0", num_envs=1, scenario=str(mine), **given)
+                for where in ({}, {"bridge": f"unix:{hub}"}):
+                    with pytest.raises(UsageError, match=f"plays another task .*: that of {played}"):
+                        made(scenario=str(mine), **where)
+                made().close()
         with hosted(simulator.address, hub, "--scenario", str(mine)):
-            gymnasium.make("ospbridge/Agent-v0", scenario=str(mine), **given).close()
-            gymnasium.make_vec("ospbridge/Agent-v0", num_envs=1, scenario=str(mine), **given).close()
+            made(scenario=str(mine), bridge=f"unix:{hub}").close()
 
 
 # --- files of the user's ------------------------------------------------------------------------------------------
@@ -245,18 +233,3 @@ def test_an_expression_that_fails_is_an_error_and_the_next_reset_goes_on(
         ):
             env.step(np.zeros(1, np.float32))
     env.close()
-
-
-def test_in_a_daemon_an_expression_that_fails_truncates_with_the_reason(
-    carts: UdpSimulator, tmp_path: Path, runtime_directory: Path
-) -> None:
-    hub = runtime_directory / "hub.sock"
-    scenario = cart(tmp_path, '[agent.episode]\nreward = "1 / (x - x)"\n')
-    with hosted(carts.address, hub, "--scenario", scenario):
-        env = gymnasium.make("ospbridge/Agent-v0", bridge=f"unix:{hub}", scenario=scenario)
-        for _ in range(2):
-            env.reset(seed=1)
-            _, reward, terminated, truncated, info = env.step(np.zeros(1, np.float32))
-            assert (reward, terminated, truncated) == (0.0, False, True)
-            assert "division by zero" in info["reason"]
-        env.close()

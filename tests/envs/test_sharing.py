@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import ospbridge
 from ospbridge.envs import sharing
 from ospbridge.errors import (
     AgentsInUse,
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 
 
@@ -159,7 +157,7 @@ def test_agents_that_an_environment_of_another_thread_has_are_told_as_such(addre
     thread.join(30)
     (env,) = made
     for again in (single, vector):
-        which = {"agent": "agent1"} if again is single else {"agents": "agent1"}
+        which: dict[str, Any] = {"agent": "agent1"} if again is single else {"agents": "agent1"}
         with pytest.raises(AgentTaken, match="another thread of this process made has agent1") as told:
             again(address, **which)
         assert "use it here too" in told.value.hint

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,11 +14,11 @@ from pathlib import Path
 from queue import Queue
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-import ospbridge
 from ospbridge.envs.groups.beginning_again import mode_named
 from ospbridge.errors import (
     BarrierStuck,
@@ -33,14 +34,11 @@ from ospbridge.simulator.udp import UdpSimulator
 from tests.envs.vectors import (
     HeldWorld,
     assert_same,
-    await_within,
     cart_poles,
     fleet,
-    sync_of_singles,
     trajectory,
 )
 
-assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 MODES = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda m: m.value)
@@ -48,6 +46,28 @@ MODES = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda m: m.val
 
 def carts(count: int, choice: int = 1) -> Any:
     return np.full((count, 1), choice, np.float32)
+
+
+def await_within(name: str, thread: int) -> None:
+    """Until that thread is in a function of that name."""
+    give_up = time.monotonic() + 30
+    while True:
+        frame = sys._current_frames().get(thread)
+        while frame is not None and frame.f_code.co_name != name:
+            frame = frame.f_back
+        if frame is not None:
+            return
+        assert time.monotonic() < give_up
+        time.sleep(0.005)
+
+
+def sync_of_singles(addresses: list[str], mode: AutoresetMode) -> VectorEnv[Any, Any, Any]:
+    def maker(address: str) -> Any:
+        return lambda: (
+            gymnasium.make("ospbridge/Agent-v0", simulator=address, disable_env_checker=True).unwrapped
+        )
+
+    return SyncVectorEnv([maker(address) for address in addresses], autoreset_mode=mode)
 
 
 def run_into_the_end(envs: Any, choice: int = 1) -> Any:
@@ -207,34 +227,6 @@ def test_the_end_of_one_episode_ends_those_of_its_simulator(mode: AutoresetMode)
         envs.close()
 
 
-def test_next_step_resets_with_the_step_after_the_end_and_ignores_its_action() -> None:
-    with cart_poles(2) as addresses:
-        envs = fleet(addresses, 2)
-        assert envs.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
-        envs.reset(seed=2)
-        result = run_into_the_end(envs)
-        ended = result[2] | result[3]
-        _, rewards, terminations, truncations, info = envs.step(carts(2))
-        assert not (terminations | truncations)[ended].any()
-        assert (rewards[ended] == 0).all()
-        assert (info["osp_seed"][ended] != result[4]["osp_seed"][ended]).all()
-        envs.close()
-
-
-def test_same_step_keeps_the_last_observation_and_info_of_those_that_ended() -> None:
-    with cart_poles(2) as addresses:
-        envs = fleet(addresses, 2, autoreset_mode=AutoresetMode.SAME_STEP)
-        envs.reset(seed=2)
-        observations, _, terminations, _, info = run_into_the_end(envs)
-        at = int(np.flatnonzero(terminations)[0])
-        assert info["_final_obs"].tolist() == info["_final_info"].tolist() == terminations.tolist()
-        assert abs(info["final_obs"][at][2]) > 0.2
-        assert abs(observations[at][2]) < 0.1
-        assert info["final_info"]["osp_seed"][at] == 2 + at
-        assert info["osp_seed"][at] != 2 + at
-        envs.close()
-
-
 def test_disabled_waits_for_a_reset_of_those_that_ended() -> None:
     with cart_poles(2) as addresses:
         envs = fleet(addresses, 2, autoreset_mode="Disabled")
@@ -291,6 +283,7 @@ def test_make_vec_makes_it_and_the_spec_survives_json() -> None:
     with cart_poles(2) as addresses:
         envs = fleet(addresses, 2, vectorization_mode="vector_entry_point", step_timeout=3.0)
         assert type(envs).__name__ == "OspVectorEnv"
+        assert envs.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
         assert envs.num_envs == 2
         assert envs.action_space.contains(envs.action_space.sample())
         assert envs.spec is not None

@@ -13,14 +13,12 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-import ospbridge
 from ospbridge.envs.groups.rows import FeedbackRows
-from ospbridge.errors import HubNotFound, OspBridgeError
+from ospbridge.errors import HubNotFound
 from ospbridge.session.hub_client import HubClient
 from tests.envs.daemons import connected, hosted
 from tests.envs.vectors import assert_same, cart_poles, fleet, trajectory
 
-assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 
 
@@ -155,18 +153,3 @@ def test_a_daemon_that_was_replaced_between_two_calls_costs_a_reset_nothing(
             np.testing.assert_array_equal(again, first)
             assert not np.any(env.step(np.ones_like(env.action_space.sample()))[3])
             env.close()
-
-
-def test_a_scenario_that_does_not_fit_the_daemon_gives_the_agents_back_at_once(
-    hubs: list[Path], tmp_path: Path
-) -> None:
-    scenario = tmp_path / "other.toml"
-    scenario.write_text(
-        'name = "other"\n[[agent]]\n[agent.action]\nkind = "discrete"\nchoices = [[-1.0], [1.0]]\n'
-    )
-    with cart_poles(1, copies=2) as addresses, hosted(addresses[0], hubs[0]):
-        with pytest.raises(OspBridgeError) as refused:
-            attached(hubs[:1], 2, scenario=str(scenario))
-        # Not only when Python has looked for garbage: what it would find is still referred to by the error.
-        with closing(HubClient.connect(f"unix:{hubs[0]}")) as client:
-            assert {agent.state for agent in client.status().agents} == {"free"}, refused.value

@@ -12,14 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import ospbridge
 from ospbridge.errors import SessionClosed, SimulatorNotFound
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.envs.vectors import fleet
 
-assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 
 

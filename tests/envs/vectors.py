@@ -1,18 +1,16 @@
-"""Running simulators and vector environments and comparing what they return."""
+"""Running simulators and environments, and comparing what they return."""
 
 from __future__ import annotations
 
 import math
-import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.synthetic import SyntheticWorld
@@ -52,30 +50,8 @@ class HeldWorld(SyntheticWorld):
         super().step()
 
 
-def await_within(name: str, thread: int) -> None:
-    """Until that thread is in a function of that name."""
-    give_up = time.monotonic() + 30
-    while True:
-        frame = sys._current_frames().get(thread)
-        while frame is not None and frame.f_code.co_name != name:
-            frame = frame.f_back
-        if frame is not None:
-            return
-        assert time.monotonic() < give_up
-        time.sleep(0.005)
-
-
 def fleet(addresses: list[str] | str, count: int, **options: Any) -> VectorEnv[Any, Any, Any]:
     return gymnasium.make_vec("ospbridge/Agent-v0", num_envs=count, simulator=addresses, **options)
-
-
-def sync_of_singles(addresses: list[str], mode: AutoresetMode) -> VectorEnv[Any, Any, Any]:
-    def maker(address: str) -> Any:
-        return lambda: (
-            gymnasium.make("ospbridge/Agent-v0", simulator=address, disable_env_checker=True).unwrapped
-        )
-
-    return SyncVectorEnv([maker(address) for address in addresses], autoreset_mode=mode)
 
 
 def trajectory(envs: VectorEnv[Any, Any, Any], steps: int, *, seed: int = 7) -> list[Any]:
@@ -113,3 +89,33 @@ def assert_same(one: Any, other: Any, where: str = "") -> None:
             np.testing.assert_array_equal(one, other, where)
     else:
         assert one == other or (math.isnan(one) and math.isnan(other)), where
+
+
+def assert_equal_episodes(
+    env: gymnasium.Env[Any, Any], local_id: str, *, episodes: int, seed: int = 0
+) -> int:
+    """Seeded episodes with random actions: observations, rewards and flags equal to float32. Returns the steps."""
+    local = gymnasium.make(local_id)
+    actions = np.random.default_rng(seed)
+    steps = 0
+    for episode in range(episodes):
+        observation, info = env.reset(seed=seed + episode)
+        wanted, _ = local.reset(seed=info["osp_seed"])
+        np.testing.assert_array_equal(observation, wanted.astype(np.float32))
+        ended = False
+        while not ended:
+            if isinstance(local.action_space, gymnasium.spaces.Discrete):
+                choice = int(actions.integers(local.action_space.n))
+                discrete = isinstance(env.action_space, gymnasium.spaces.Discrete)
+                sent = choice if discrete else np.array([choice], np.float32)
+            else:
+                sent = choice = local.action_space.sample()
+            observation, reward, terminated, truncated, _ = env.step(sent)
+            wanted, wanted_reward, *wanted_flags, _ = local.step(choice)
+            np.testing.assert_array_equal(observation, wanted.astype(np.float32))
+            assert np.float32(reward) == np.float32(wanted_reward)
+            assert [terminated, truncated] == wanted_flags
+            ended = terminated or truncated
+            steps += 1
+    local.close()
+    return steps

@@ -10,7 +10,6 @@ import gymnasium
 import numpy as np
 import pytest
 
-import ospbridge
 from ospbridge.envs.agent_env import AgentEnv
 from ospbridge.envs.env_spec import spec_of_agent
 from ospbridge.record.export import export_minari
@@ -18,8 +17,6 @@ from ospbridge.record.reading import read_recording
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-
-assert ospbridge.__version__
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import gymnasium
 import numpy as np
 import pytest
 
-import ospbridge
 from ospbridge.errors import ConfigurationError, LocalProtocolError
 from ospbridge.osp.profile import DOCUMENT, NERD
 from ospbridge.record.reading import read_recording
@@ -19,7 +18,6 @@ from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.envs.daemons import connected
 
-assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 
 
