@@ -139,25 +139,12 @@ def unresolved(host: str, error: OSError | UnicodeError, absent: type[OspBridgeE
 def resolve(endpoint: Endpoint) -> tuple[socket.AddressFamily, Endpoint]:
     """The numeric address of ``endpoint``. Raises ConfigurationError for a name that there is not.
 
-    And where there are link-local ones of IPv6 only, which mean nothing without an interface; and SimulatorNotFound
-    where no name server answers, which may be mended by waiting.
-    Of a name with several the first of IPv4: simulators seldom listen at another, whatever "localhost" is first.
+    And SimulatorNotFound where no name server answers, which may be mended by waiting. Of a name with several the first
+    of IPv4: simulators seldom listen at another, whatever "localhost" is first.
     """
     try:
         found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_DGRAM)
     except socket.gaierror as error:
         raise unresolved(endpoint.host, error, SimulatorNotFound) from None
-    family, _, _, _, address = min(
-        found, key=lambda one: (one[0] != socket.AF_INET, _is_link_local(one[4][0]))
-    )
-    host = str(address[0])
-    if family == socket.AF_INET6 and _is_link_local(host):
-        raise ConfigurationError(
-            f"{endpoint} has only a link-local address of IPv6, which ospbridge cannot send to",
-            hint="give another address of that host, one of IPv4 for instance",
-        )
-    return family, Endpoint(host, int(address[1]))
-
-
-def _is_link_local(host: object) -> bool:
-    return ipaddress.ip_address(str(host)).is_link_local
+    family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+    return family, Endpoint(str(address[0]), int(address[1]))

@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import resource
 import select
 import signal
 import socket
@@ -187,10 +186,6 @@ def main() -> None:
     # Whoever ends the owner's group, its terminal or its service, means the owner.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
-    # Each session takes two descriptors, and its owner may have raised its own limit.
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     channel, *owner = map(int, sys.argv[1:])
     guardian = Guardian(socket.socket(fileno=channel))
     guardian.watch(*owner)

@@ -1,7 +1,11 @@
 """How often a receive is tried before it sleeps, and how many cores there are for that.
 
-With a core to spare, waking a sleeping process costs more than a whole step. The number of tries adapts: it shrinks
-while the simulator thinks long, and is zero on a single core.
+With a core to spare, waking a sleeping process costs more than a whole step: on two cores, beside a simulator that
+answers at once, a step of an environment takes 18 to 21 us with spinning, and 28 to 31 us without
+(``docs/measurements.md``, "A step").
+
+The number of tries adapts: it shrinks while the simulator thinks long, and is zero where there are not cores enough. An
+option, ``spin``, turns it off.
 """
 
 from __future__ import annotations

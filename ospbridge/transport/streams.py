@@ -31,12 +31,11 @@ __all__ = [
     "close_gently",
     "is_tls_failure",
     "linger",
-    "network_failure",
     "open_stream",
     "send_alert",
     "strip_tracebacks",
     "tcp_stream",
-    "tls_failure",
+    "why_broken",
 ]
 
 Stream: TypeAlias = "trio.SocketStream | trio.SSLStream[trio.SocketStream]"
@@ -135,7 +134,7 @@ async def _secured(
         await trio.aclose_forcefully(secured)
         if not isinstance(error, trio.BrokenResourceError):
             raise
-        why = tls_failure(error, str(address))
+        why = why_broken(error, str(address))
         if why is not None:
             raise why from why.__cause__
         raise UpstreamLost(f"{address} closed the connection in the TLS handshake") from None
@@ -145,34 +144,28 @@ async def _secured(
 # --- why one broke ---------------------------------------------------------------------------------------------------
 
 
-def tls_failure(error: Exception, peer: str) -> ConfigurationError | None:
-    """Why a stream broke, where TLS says it: in the handshake, or after it. None where the stream only ended.
+def why_broken(error: Exception, peer: str) -> OspBridgeError | None:
+    """Why a stream broke, where TLS or the network says it. None where the other side ended it.
 
     TLS 1.3 tells only after the handshake that our certificate is refused.
     """
     cause = error.__cause__
-    if not isinstance(cause, ssl.SSLError) or is_end_of_stream(cause):
-        return None
-    hint = "before a server that speaks no TLS itself, a TLS tunnel such as stunnel may stand"
-    told = refusal(cause, peer, expected="TLS as expected", hint=hint)
-    told.__cause__ = cause
-    return told
+    if isinstance(cause, ssl.SSLError) and not is_end_of_stream(cause):
+        hint = "before a server that speaks no TLS itself, a TLS tunnel such as stunnel may stand"
+        told = refusal(cause, peer, expected="TLS as expected", hint=hint)
+        told.__cause__ = cause
+        return told
+    if isinstance(cause, OSError) and cause.errno in _NETWORK_FAILURES:
+        return UpstreamLost(
+            f"nothing reaches {peer} any more: {os.strerror(cause.errno)}",
+            hint="see whether its host is up, and what is between: it may not know yet that the connection is lost",
+        )
+    return None
 
 
 def is_tls_failure(error: OspBridgeError) -> bool:
-    """Whether ``error`` is from ``tls_failure``: unlike an unfit file of ours, the server's end may mend it."""
+    """Whether ``error`` is TLS's: unlike an unfit file of ours, the server's end may mend it."""
     return isinstance(error.__cause__, ssl.SSLError)
-
-
-def network_failure(error: Exception, peer: str) -> UpstreamLost | None:
-    """Why a stream broke, where it is the network that says so, and not the other side that ended it. Else None."""
-    cause = error.__cause__
-    if not isinstance(cause, OSError) or cause.errno not in _NETWORK_FAILURES:
-        return None
-    return UpstreamLost(
-        f"nothing reaches {peer} any more: {os.strerror(cause.errno)}",
-        hint="see whether its host is up, and what is between: it may not know yet that the connection is lost",
-    )
 
 
 def strip_tracebacks(error: BaseException) -> None:

@@ -24,7 +24,7 @@ LARGEST_DATAGRAM: Final = 65_536
 MOST_EARLY: Final = 1024
 """Datagrams that a handler may send before it is connected to; more are read when it is."""
 RECEIVE_BUFFER: Final = 4 * 1024 * 1024
-"""Listings come in bursts without flow control; the system may grant less (net.core.rmem_max)."""
+"""Listings come in bursts without flow control; the system may grant less (net.core.rmem_max), but not to root."""
 _SO_RCVBUFFORCE: Final = 33
 NO_WAY: Final = frozenset(
     {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.EADDRNOTAVAIL}
@@ -37,11 +37,9 @@ def open_udp(family: socket.AddressFamily, *, local_port: int = 0, local_host: s
     sock = socket.socket(family, socket.SOCK_DGRAM)
     try:
         sock.setblocking(False)
-        with suppress(OSError):
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
-        if sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) < RECEIVE_BUFFER:
+        for option in (socket.SO_RCVBUF, _SO_RCVBUFFORCE):
             with suppress(OSError):
-                sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, RECEIVE_BUFFER)
+                sock.setsockopt(socket.SOL_SOCKET, option, RECEIVE_BUFFER)
         if local_port:
             sock.bind((local_host, local_port))
     except BaseException:

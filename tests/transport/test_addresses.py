@@ -113,17 +113,6 @@ def test_a_path_that_lacks_its_scheme_is_told_with_it(text: str, meant: str) -> 
     assert caught.value.hint == f"write unix:PATH, for instance {meant}"
 
 
-@pytest.mark.parametrize("host", ["fe80::1", "fe80::1%lo", "six"])
-def test_a_link_local_address_is_refused_as_such(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def resolved(name: str, port: int, **_: object) -> list[Any]:
-        return [(socket.AF_INET6, socket.SOCK_DGRAM, 17, "", ("fe80::1", port, 0, 1))]
-
-    monkeypatch.setattr(socket, "getaddrinfo", resolved)
-    with pytest.raises(ConfigurationError, match="only a link-local address of IPv6") as caught:
-        resolve(Endpoint(host, 9))
-    assert "another address" in caught.value.hint
-
-
 def test_addresses_of_the_loopback_interface_and_of_this_hosts_others_are_its_own() -> None:
     assert is_of_this_host("127.0.0.1")
     assert is_of_this_host("127.8.9.10")

@@ -23,11 +23,10 @@ from ospbridge.transport.streams import (
     close_gently,
     is_tls_failure,
     linger,
-    network_failure,
     open_stream,
     strip_tracebacks,
     tcp_stream,
-    tls_failure,
+    why_broken,
 )
 
 if TYPE_CHECKING:
@@ -158,7 +157,7 @@ class Connection:
                 try:
                     data = await self._stream.receive_some(READ_AT_ONCE)
                 except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-                    data, why = b"", tls_failure(error, machine.peer) or network_failure(error, machine.peer)
+                    data, why = b"", why_broken(error, machine.peer)
                     self.reset = isinstance(error.__cause__, ConnectionResetError)
                 now = trio.current_time()
                 try:
