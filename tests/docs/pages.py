@@ -34,7 +34,7 @@ def blocks(text: str, language: str) -> list[str]:
 
 def programs(text: str) -> dict[str, str]:
     """Those that are named, as in ``<!-- program: drive.py -->``."""
-    return dict(re.findall(r"<!-- program: (\S+) -->\n```python\n(.*?)```", text, re.DOTALL))
+    return dict(re.findall(r"<!-- program: (.+?) -->\n```python\n(.*?)```", text, re.DOTALL))
 
 
 def commands(text: str) -> list[list[str]]:

@@ -7,24 +7,25 @@ from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from ospbridge.dashboard.serving import Dashboard
 from ospbridge.hub.status import AgentStatus
 from ospbridge.observe.recent import Warned
+from tests.cli.programs import started
 from tests.daemon.relay.sink_process import SinkProcess
-from tests.daemon.running import PROGRAM, Daemon
+from tests.daemon.running import Daemon
 from tests.dashboard.synthetic import SyntheticSource, opened, status
 from tests.in_threads import in_thread
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium: pip install selenium")
 exceptions = pytest.importorskip("selenium.common.exceptions")
@@ -103,6 +104,7 @@ class Browser:
     def choose(self, agent: str) -> None:
         self.until(lambda: agent in self.text("#agents"))
         next(button for button in self.find("#agents button") if agent in button.text).click()
+        self.until(lambda: self.find("#sensors canvas"))
 
     def nameless(self) -> list[str] | None:
         """What has no name for those who cannot see it; None where it was drawn anew while it was asked."""
@@ -111,6 +113,13 @@ class Browser:
             return [str(each.get_attribute("outerHTML")) for each in seen if not each.accessible_name]
         except exceptions.StaleElementReferenceException:
             return None
+
+    @contextmanager
+    def shown(self, source: SyntheticSource, at: str = "", *, token: str = "") -> Iterator[None]:
+        """The dashboard of what a test makes up, which runs in a thread of its own."""
+        with in_thread(opened(source, token=token)) as dashboard:
+            self.driver.get(dashboard.url + at)
+            yield
 
     def complaints(self) -> list[str]:
         """What the browser found wrong, such as a breach of the page's own policy."""
@@ -134,119 +143,69 @@ def browser(chromium: Browser) -> Iterator[Browser]:
 
 
 @contextmanager
-def simulator() -> Iterator[tuple[subprocess.Popen[str], str]]:
-    with subprocess.Popen(
-        [*PROGRAM, "sim", "--arena", "--robots", "2", "--port", "0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            yield process, process.stdout.readline().strip()
-        finally:
-            process.kill()
-
-
-@contextmanager
-def player() -> Iterator[None]:
-    with subprocess.Popen(
-        [sys.executable, "-c", PLAYER], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as process:
-        try:
-            yield
-        finally:
-            process.kill()
-
-
-def url_of(daemon: Daemon) -> str:
-    (entry,) = daemon.lines("dashboard open")
-    return str(entry["url"])
-
-
-def shown(source: SyntheticSource, *, token: str = "") -> AbstractContextManager[Dashboard]:
-    """A dashboard of what a test makes up, in a thread of its own."""
-    return in_thread(opened(source, token=token))
+def bridge(directory: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], Daemon, str]]:
+    """A simulator, a daemon whose agent somebody plays, and the address of its dashboard."""
+    with (
+        started("sim", "--arena", "--robots", 2, "--port", 0) as (simulator, address),
+        Daemon(address, "--dashboard", "127.0.0.1:0", *options, directory=directory) as daemon,
+        started(code=PLAYER),
+    ):
+        (entry,) = daemon.lines("dashboard open")
+        yield simulator, daemon, str(entry["url"])
 
 
 # --- with a real daemon -------------------------------------------------------------------------------------------
 
 
 def test_values_move_and_a_click_on_an_agent_shows_its_curves(tmp_path: Path, browser: Browser) -> None:
-    with (
-        simulator() as (_, address),
-        Daemon(address, "--dashboard", "127.0.0.1:0", directory=tmp_path) as daemon,
-    ):
-        with player():
-            browser.driver.get(url_of(daemon))
-            browser.until(lambda: browser.text("#link-text") == "live")
-            browser.until(lambda: browser.state("simulators") == "good")
-            browser.until(lambda: "playing" in browser.text("#agents"))
-            steps = browser.text("#figure-steps")
-            browser.until(lambda: browser.text("#figure-steps") != steps)
-            assert browser.find("#wires path")
-            assert not browser.find("#sensors canvas")
-            browser.choose("robot1")
-            browser.until(lambda: browser.find("#sensors canvas") and browser.find("#actions canvas"))
-            value = browser.text("#sensors .value")
-            browser.until(lambda: browser.text("#sensors .value") not in (NOTHING, value))
-            drawn = "const c = document.querySelector('#sensors canvas'); return c.toDataURL()"
-            before = browser.run(drawn)
-            browser.until(lambda: browser.run(drawn) != before)
-            browser.until(lambda: browser.find("#returns circle"))
-            browser.until(lambda: browser.find("#times rect.some"))
-            assert browser.find("button[aria-pressed=true]")
-            assert not browser.complaints()
-            # A page that is loaded again shows the same agent.
-            browser.driver.refresh()
-            browser.until(lambda: browser.find("#sensors canvas"))
+    with bridge(tmp_path) as (_, daemon, url):
+        browser.driver.get(url)
+        browser.until(lambda: browser.text("#link-text") == "live")
+        browser.until(lambda: browser.state("simulators") == "good")
+        browser.until(lambda: "playing" in browser.text("#agents"))
+        steps = browser.text("#figure-steps")
+        browser.until(lambda: browser.text("#figure-steps") != steps)
+        assert browser.find("#wires path")
+        assert not browser.find("#sensors canvas")
+        browser.choose("robot1")
+        browser.until(lambda: browser.find("#actions canvas"))
+        value = browser.text("#sensors .value")
+        browser.until(lambda: browser.text("#sensors .value") not in (NOTHING, value))
+        drawn = "const c = document.querySelector('#sensors canvas'); return c.toDataURL()"
+        before = browser.run(drawn)
+        browser.until(lambda: browser.run(drawn) != before)
+        browser.until(lambda: browser.find("#returns circle"))
+        browser.until(lambda: browser.find("#times rect.some"))
+        assert browser.find("button[aria-pressed=true]")
+        assert not browser.complaints()
+        # A page that is loaded again shows the same agent.
+        browser.driver.refresh()
+        browser.until(lambda: browser.find("#sensors canvas"))
         assert daemon.end(signal.SIGTERM) == 0
         browser.until(lambda: browser.text("#link-text") != "live")
 
 
-def test_an_upstream_that_dies_turns_red(tmp_path: Path, browser: Browser) -> None:
+def test_whatever_dies_is_not_shown_as_alive(tmp_path: Path, browser: Browser) -> None:
     sink = SinkProcess(tmp_path / "recorded")
-    with simulator() as (_, address), sink:
-        options = ("--rllink", sink.address, "--rllink-mode", "observe", "--rllink-unannotated")
-        with Daemon(address, "--dashboard", "127.0.0.1:0", *options, directory=tmp_path) as daemon:
-            browser.driver.get(url_of(daemon))
-            took = []
-            # A machine that is busy with something else may miss it once.
-            for _ in range(3):
-                browser.until(lambda: browser.state("upstreams") == "good")
-                sink.kill()
-                killed = time.monotonic()
-                browser.until(lambda: browser.state("upstreams") == "bad")
-                took.append(time.monotonic() - killed)
-                if took[-1] < RED_WITHIN:
-                    break
-                sink.start()
-            assert min(took) < RED_WITHIN
-            assert "not connected" in browser.text("#relay")
-            assert daemon.end() == 0
-
-
-def test_a_simulator_that_dies_while_it_is_played_turns_red(tmp_path: Path, browser: Browser) -> None:
-    with (
-        simulator() as (process, address),
-        Daemon(address, "--dashboard", "127.0.0.1:0", directory=tmp_path) as daemon,
-    ):
-        with player():
-            browser.driver.get(url_of(daemon))
-            browser.until(lambda: "playing" in browser.text("#agents"))
-            process.kill()
-            browser.until(lambda: browser.state("simulators") == "bad", RED_WITHIN + 8.0)
-            browser.until(lambda: browser.text("#warnings .event"))
-        assert daemon.end() == 0
-
-
-def test_a_daemon_that_dies_is_not_shown_as_alive(tmp_path: Path, browser: Browser) -> None:
-    with (
-        simulator() as (_, address),
-        Daemon(address, "--dashboard", "127.0.0.1:0", directory=tmp_path) as daemon,
-    ):
-        browser.driver.get(url_of(daemon))
-        browser.until(lambda: browser.text("#link-text") == "live")
+    upstream = ("--rllink", sink.address, "--rllink-mode", "observe", "--rllink-unannotated")
+    with sink, bridge(tmp_path, *upstream) as (simulator, daemon, url):
+        browser.driver.get(url)
+        took = RED_WITHIN
+        # A machine that is busy with something else may miss it once.
+        for _ in range(3):
+            browser.until(lambda: browser.state("upstreams") == "good")
+            sink.kill()
+            killed = time.monotonic()
+            browser.until(lambda: browser.state("upstreams") == "bad")
+            if (took := time.monotonic() - killed) < RED_WITHIN:
+                break
+            sink.start()
+        assert took < RED_WITHIN
+        assert "not connected" in browser.text("#relay")
+        browser.until(lambda: "playing" in browser.text("#agents"))
+        simulator.kill()
+        browser.until(lambda: browser.state("simulators") == "bad", RED_WITHIN + 8.0)
+        browser.until(lambda: browser.text("#warnings .event"))
         daemon.process.kill()
         browser.until(lambda: browser.find("#link[data-state=bad]"))
         assert browser.find("body.stale")
@@ -260,8 +219,7 @@ def test_what_a_simulator_says_is_text_and_nothing_else(browser: Browser) -> Non
     source = SyntheticSource(
         [status(agents=[AgentStatus(name, "playing", name)], connection=name, ready=False)]
     )
-    with shown(source) as dashboard:
-        browser.driver.get(dashboard.url)
+    with browser.shown(source):
         browser.until(lambda: name in browser.text("#agents"))
         assert not browser.find("main img, main script")
         assert "owned" not in browser.driver.title
@@ -269,8 +227,7 @@ def test_what_a_simulator_says_is_text_and_nothing_else(browser: Browser) -> Non
 
 
 def test_the_keyboard_reaches_an_agent(browser: Browser) -> None:
-    with shown(SyntheticSource()) as dashboard:
-        browser.driver.get(dashboard.url)
+    with browser.shown(SyntheticSource()):
         browser.until(lambda: browser.find("#agents button"))
         body = browser.find("body")[0]
         body.send_keys("\ue004")
@@ -289,30 +246,35 @@ def test_the_keyboard_reaches_an_agent(browser: Browser) -> None:
 
 def test_the_colours_are_those_of_the_system_unless_one_chooses(browser: Browser) -> None:
     ground = "return getComputedStyle(document.documentElement).backgroundColor"
-    with shown(SyntheticSource()) as dashboard:
-        browser.driver.get(dashboard.url)
+
+    def button() -> Any:
+        """Whoever speaks to the page says what is seen on it (WCAG 2.5.3)."""
+        (found,) = browser.find("#theme")
+        assert browser.text("#theme-text") in found.accessible_name
+        return found
+
+    with browser.shown(SyntheticSource()):
         light = browser.run(ground)
         browser.prefer(color_scheme="dark")
         browser.until(lambda: browser.run(ground) != light)
         dark = browser.run(ground)
-        button = browser.find("#theme")[0]
-        button.click()
+        button().click()
         browser.until(lambda: browser.run(ground) == light)
-        assert button.accessible_name == "Light colours"
+        assert button().accessible_name == "Light colours"
         browser.driver.refresh()
         assert browser.run(ground) == light
-        browser.find("#theme")[0].click()
+        button().click()
         browser.prefer(color_scheme="light")
         browser.until(lambda: browser.run(ground) == dark)
+        button()
         browser.run("localStorage.clear()")
 
 
 def test_the_agent_that_is_shown_can_be_told_where_the_system_forces_its_colours(browser: Browser) -> None:
     agents = [AgentStatus(name, "playing", "x", 1, 1, [1.0], [1]) for name in ("robot", "other")]
     forced = {"features": [{"name": "forced-colors", "value": "active"}]}
-    with shown(SyntheticSource([status(agents=agents)])) as dashboard:
-        browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", forced)
-        browser.driver.get(dashboard.url)
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", forced)
+    with browser.shown(SyntheticSource([status(agents=agents)])):
         browser.choose("robot")
         browser.until(lambda: browser.find("#agents [aria-pressed=true]"))
         pressed, other = (
@@ -331,20 +293,27 @@ def test_on_a_phone_nothing_lies_beside_the_page(browser: Browser) -> None:
         AgentStatus(f"a robot with a very long name indeed {at}", "playing", "python (pid 1)")
         for at in range(60)
     ]
-    with shown(SyntheticSource([status(agents=agents)])) as dashboard:
-        browser.driver.get(dashboard.url)
+    with browser.shown(SyntheticSource([status(agents=agents)])):
         browser.choose("indeed 7")
-        browser.until(lambda: browser.find("#sensors canvas"))
         assert browser.run("return document.documentElement.scrollWidth") <= PHONE[0]
 
 
-def test_a_person_without_the_token_is_asked_for_it(browser: Browser) -> None:
+def test_a_person_is_asked_for_the_token_and_told_where_it_is_wrong(browser: Browser) -> None:
     token = "a-token-of-some-length"
-    with shown(SyntheticSource(), token=token) as dashboard:
-        browser.driver.get(dashboard.url)
+
+    def alerts() -> list[Any]:
+        return [each for each in browser.find("[role=alert]") if each.is_displayed()]
+
+    def give(text: str) -> None:
         field = browser.find("input[name=token]")[0]
-        field.send_keys(token)
+        field.send_keys(text)
         field.submit()
+
+    with browser.shown(SyntheticSource(), token=token):
+        assert not alerts()
+        give(token[:-1])
+        browser.until(alerts)
+        give(f" {token} ")
         browser.until(lambda: browser.text("#link-text") == "live")
         assert urlsplit(browser.driver.current_url).query == ""
         assert browser.run("return document.cookie") == ""
@@ -354,8 +323,7 @@ def test_a_page_that_is_refused_says_so_until_it_is_let_in(
     browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ospbridge.dashboard.app.MOST_STREAMS", 0)
-    with shown(SyntheticSource()) as dashboard:
-        browser.driver.get(dashboard.url)
+    with browser.shown(SyntheticSource()):
         browser.until(lambda: "refused" in browser.text("#link-text"))
         said = "window.said = new Set(); const node = document.querySelector('#link-text');"
         browser.run(said + "setInterval(() => window.said.add(node.textContent), 20)")
@@ -374,8 +342,7 @@ def test_a_proxy_without_a_daemon_behind_it_is_no_refusal(
 ) -> None:
     responses = pytest.importorskip("starlette.responses")
     monkeypatch.setattr("ospbridge.dashboard.app.MOST_STREAMS", 0)
-    with shown(SyntheticSource()) as dashboard:
-        browser.driver.get(dashboard.url)
+    with browser.shown(SyntheticSource()):
         browser.until(lambda: "refused" in browser.text("#link-text"))
         answer = responses.PlainTextResponse("nobody is there\n", 502)
         monkeypatch.setattr("ospbridge.dashboard.guard.Guard._refusal", lambda *_: answer)
@@ -384,8 +351,7 @@ def test_a_proxy_without_a_daemon_behind_it_is_no_refusal(
 
 def test_the_page_follows_its_address(browser: Browser) -> None:
     source = SyntheticSource([status(agents=[AgentStatus(name, "playing", "x") for name in ("one", "two")])])
-    with shown(source) as dashboard:
-        browser.driver.get(f"{dashboard.url}#simulator=&agent=one")
+    with browser.shown(source, "#simulator=&agent=one"):
         browser.until(lambda: browser.text("#agent-title") == "one" and browser.find("#sensors canvas"))
         browser.run("location.hash = 'simulator=&agent=two'")
         browser.until(lambda: browser.text("#agent-title") == "two" and browser.find("#sensors canvas"))
@@ -398,10 +364,8 @@ def test_the_page_follows_its_address(browser: Browser) -> None:
 
 
 def test_to_skip_to_the_agent_leaves_the_address_alone(browser: Browser) -> None:
-    with shown(SyntheticSource()) as dashboard:
-        browser.driver.get(dashboard.url)
+    with browser.shown(SyntheticSource()):
         browser.choose("robot")
-        browser.until(lambda: browser.find("#sensors canvas"))
         before = browser.driver.current_url
         browser.run("document.querySelector('#skip').focus()")
         browser.driver.switch_to.active_element.send_keys("\ue007")
@@ -411,8 +375,7 @@ def test_to_skip_to_the_agent_leaves_the_address_alone(browser: Browser) -> None
 
 def test_what_stands_still_is_not_drawn_again_and_again(browser: Browser) -> None:
     source = SyntheticSource()
-    with shown(source) as dashboard:
-        browser.driver.get(dashboard.url)
+    with browser.shown(source):
         browser.choose("robot")
         browser.until(lambda: browser.text("#sensors .value") not in ("", NOTHING))
         source.pause = 3600.0
@@ -435,8 +398,7 @@ def test_what_stands_still_is_not_drawn_again_and_again(browser: Browser) -> Non
 
 def test_who_has_no_mouse_can_scroll_the_warnings(browser: Browser) -> None:
     source = SyntheticSource()
-    with shown(source) as dashboard:
-        browser.driver.get(dashboard.url)
+    with browser.shown(source):
         browser.until(lambda: browser.find("#agents button"))
         assert browser.run("return document.querySelector('#warnings').tabIndex") == -1, "nothing to scroll"
         source.warned = [
@@ -453,8 +415,7 @@ def test_who_has_no_mouse_can_scroll_the_warnings(browser: Browser) -> None:
 
 def test_returns_are_counted_from_the_latest(browser: Browser) -> None:
     played = AgentStatus("robot", "playing", "x", 0, 900, [1.5, float("nan"), 2.5], [10, 11, 1])
-    with shown(SyntheticSource([status(agents=[played])])) as dashboard:
-        browser.driver.get(dashboard.url)
+    with browser.shown(SyntheticSource([status(agents=[played])])):
         browser.choose("robot")
         browser.until(lambda: browser.find("#returns circle"))
         titles = browser.run(
@@ -464,34 +425,8 @@ def test_returns_are_counted_from_the_latest(browser: Browser) -> None:
         assert "900" not in browser.text("#returns")
 
 
-def test_a_person_with_a_wrong_token_is_told(browser: Browser) -> None:
-    token = "a-token-of-some-length"
-    with shown(SyntheticSource(), token=token) as dashboard:
-        browser.driver.get(dashboard.url)
-        assert not browser.find("[role=alert]")[0].is_displayed()
-        for given, told in ((token[:-1], True), (f" {token} ", False)):
-            field = browser.find("input[name=token]")[0]
-            field.send_keys(given)
-            field.submit()
-            if told:
-                browser.until(lambda: [each for each in browser.find("[role=alert]") if each.is_displayed()])
-        browser.until(lambda: browser.text("#link-text") == "live")
-
-
-def test_what_is_read_on_the_button_of_colours_is_a_part_of_its_name(browser: Browser) -> None:
-    """Who speaks to the page says what is seen (WCAG 2.5.3)."""
-    with shown(SyntheticSource()) as dashboard:
-        browser.driver.get(dashboard.url)
-        button = browser.find("#theme")[0]
-        for _ in range(3):
-            assert browser.text("#theme-text") in button.accessible_name
-            button.click()
-
-
 def test_everything_on_the_page_has_a_name_for_those_who_cannot_see_it(browser: Browser) -> None:
-    with shown(SyntheticSource()) as dashboard:
-        browser.driver.get(dashboard.url)
+    with browser.shown(SyntheticSource()):
         browser.choose("robot")
-        browser.until(lambda: browser.find("#sensors canvas"))
         # What is drawn anew meanwhile is asked for again.
         browser.until(lambda: browser.nameless() == [])

@@ -13,6 +13,7 @@ import json
 import os
 import sys
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,13 @@ class Configuration:
     name: str
     space: str
     model: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def activations(self) -> dict[str, Any]:
+        return {
+            "activation": self.model.get("fcnet_activation", "tanh"),
+            "head_activation": self.model.get("head_fcnet_activation", "relu"),
+        }
 
 
 CONFIGURATIONS = [
@@ -135,14 +143,10 @@ def compare(
         gymnasium.spaces.Box(-bounds, bounds), actions, {"fcnet_hiddens": hiddens, **configuration.model}
     )
     state = stir(module, random)
-    policy = Policy(
-        state,
-        BoxSpace(-bounds, bounds),
-        space,
-        activation=configuration.model.get("fcnet_activation", "tanh"),
-        head_activation=configuration.model.get("head_fcnet_activation", "relu"),
-        seed=seed,
+    policy_of = partial(
+        Policy, state, BoxSpace(-bounds, bounds), space, **configuration.activations, seed=seed
     )
+    policy = policy_of()
     observations = random.normal(size=(rows, width)).astype(np.float32)
     with torch.no_grad():
         outputs = module.forward_inference({"obs": torch.from_numpy(observations)})["action_dist_inputs"]
@@ -170,18 +174,9 @@ def compare(
         **{f"weights/{key}": array for key, array in state.items()},
     }
     if isinstance(space, BoxSpace):
+        clipping = policy_of(normalize_actions=False, clip_actions=True)
         reference["unsquashed"] = np.stack([unsquash_action(each, actions) for each in batch.action])
         reference["clipped"] = np.stack([clip_action(each, actions) for each in batch.action])
-        clipping = Policy(
-            state,
-            BoxSpace(-bounds, bounds),
-            space,
-            activation=configuration.model.get("fcnet_activation", "tanh"),
-            head_activation=configuration.model.get("head_fcnet_activation", "relu"),
-            normalize_actions=False,
-            clip_actions=True,
-            seed=seed,
-        )
         differences["unsquashed"] = apart(batch.sent_action, reference["unsquashed"])
         differences["clipped"] = apart(clipping.act(observations).sent_action, reference["clipped"])
     return differences, reference
@@ -223,8 +218,7 @@ def main() -> None:
         worst = max(worst, *found.values())
         about = {
             "space": configuration.space,
-            "activation": configuration.model.get("fcnet_activation", "tanh"),
-            "head_activation": configuration.model.get("head_fcnet_activation", "relu"),
+            **configuration.activations,
             "shapes": {key: array.shape for key, array in reference.items()},
         }
         # Few members: what a zip archive says of each is longer than most of these arrays.

@@ -12,7 +12,7 @@ import os
 import socket
 import sys
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
@@ -29,8 +29,13 @@ from ospbridge.rllink.framing import Deframer
 from ospbridge.rllink.messages import EpisodesAndGetState, GetConfig, GetState, Ping, SetState
 from ospbridge.rllink.weights import ModuleWeights
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 WAIT = 10.0
 STEPS = 50
+KINDS = {"discrete": 0, "continuous": 3}
+ARRAYS = ("observations", "actions", "rewards", "action_dist_inputs", "action_logp")
 
 
 def made(name: str, *, actions: int, terminated: bool = False, truncated: bool = False) -> EpisodeFragment:
@@ -50,7 +55,7 @@ def made(name: str, *, actions: int, terminated: bool = False, truncated: bool =
 
 def episodes() -> list[EpisodeFragment]:
     found = []
-    for kind, actions in (("discrete", 0), ("continuous", 3)):
+    for kind, actions in KINDS.items():
         found += [
             made(f"{kind}, finished", actions=actions, terminated=True),
             made(f"{kind}, truncated", actions=actions, truncated=True),
@@ -83,36 +88,22 @@ def from_rllib(message: dict[str, Any]) -> Any:
     return MSGPACK.decode(body)
 
 
-def differences(sent: EpisodeFragment, got: Any) -> list[str]:
-    """What RLlib's episode has that ours has not."""
-    pairs: dict[str, tuple[Any, Any]] = {
-        "observations": (sent.observations, got.get_observations()),
-        "actions": (sent.actions, got.get_actions()),
-        "rewards": (sent.rewards, got.get_rewards()),
-        "action_dist_inputs": (sent.action_dist_inputs, got.get_extra_model_outputs("action_dist_inputs")),
-        "action_logp": (sent.action_logp, got.get_extra_model_outputs("action_logp")),
-        "id": (sent.id, got.id_),
-        "steps": (sent.steps, len(got)),
-        "time": ((sent.t_started, sent.t), (got.t_started, got.t)),
-        "end": ((sent.terminated, sent.truncated), (got.is_terminated, got.is_truncated)),
-        "infos": ([{}] * (sent.steps + 1), list(got.get_infos())),
-        "numpy": (True, got.is_numpy),
-    }
-    return [
-        name
-        for name, (ours, theirs) in pairs.items()
-        if not (
-            np.array_equal(ours, theirs) and ours.dtype == np.asarray(theirs).dtype
-            if isinstance(ours, np.ndarray)
-            else ours == theirs
+def differences(one: EpisodeFragment, other: Any) -> list[str]:
+    """The fields in which another fragment differs, or an episode of RLlib's."""
+    if isinstance(other, SingleAgentEpisode):
+        strange = (
+            [] if other.is_numpy and len(other) == one.steps and not any(other.get_infos()) else ["form"]
         )
-    ]
-
-
-def same(one: EpisodeFragment, other: EpisodeFragment) -> list[str]:
-    names = ("observations", "actions", "rewards", "action_dist_inputs", "action_logp")
+        arrays = {name: other.get_extra_model_outputs(name) for name in ("action_dist_inputs", "action_logp")}
+        arrays |= {name: getattr(other, f"get_{name}")() for name in ("observations", "actions", "rewards")}
+        # What a fragment converts to its own types would not be seen to differ.
+        strange += [name for name, array in arrays.items() if array.dtype != getattr(one, name).dtype]
+        ends = {"terminated": other.is_terminated, "truncated": other.is_truncated}
+        return strange + differences(
+            one, EpisodeFragment(other.id_, **arrays, **ends, t_started=other.t_started)
+        )
     plain = ("id", "t_started", "terminated", "truncated")
-    return [name for name in names if not np.array_equal(getattr(one, name), getattr(other, name))] + [
+    return [name for name in ARRAYS if not np.array_equal(getattr(one, name), getattr(other, name))] + [
         name for name in plain if getattr(one, name) != getattr(other, name)
     ]
 
@@ -140,55 +131,55 @@ def step_by_step(sent: EpisodeFragment) -> Any:
     return episode
 
 
-def main() -> int:
-    wrong = 0
+def read_again(episode: Any) -> EpisodeFragment:
+    """What we read of an episode of RLlib's."""
+    (again,) = from_rllib({"type": "EPISODES", "episodes": [episode.get_state()]}).fragments
+    return again  # type: ignore[no-any-return]  # of a message of any kind
 
-    def tell(what: str, found: list[str]) -> None:
-        nonlocal wrong
-        wrong += bool(found)
-        print(json.dumps({"what": what, "different": found}), flush=True)
 
-    for message, expected in ((Ping(), "PING"), (GetConfig(), "GET_CONFIG"), (GetState(), "GET_STATE")):
+def found() -> Iterator[tuple[str, list[str]]]:
+    """What was looked at, and what is different there."""
+    for message in (Ping(), GetConfig(), GetState()):
         kind, body = to_rllib(MSGPACK.encode(message))
-        tell(f"{expected} read by RLlib", [] if kind is RLlink[expected] and not body else ["type"])
+        expected = {Ping: RLlink.PING, GetConfig: RLlink.GET_CONFIG, GetState: RLlink.GET_STATE}[
+            type(message)
+        ]
+        yield f"{expected} read by RLlib", [] if kind is expected and not body else ["type"]
 
-    all_of_them = episodes()
-    check_fragments(all_of_them, RLLIB)
-    kind, body = to_rllib(MSGPACK.encode(EpisodesAndGetState(tuple(all_of_them))))
-    tell("the batch read by RLlib", [] if kind is RLlink.EPISODES_AND_GET_STATE else ["type"])
+    everything = episodes()
+    check_fragments(everything, RLLIB)
+    kind, body = to_rllib(MSGPACK.encode(EpisodesAndGetState(tuple(everything))))
+    yield "the batch read by RLlib", [] if kind is RLlink.EPISODES_AND_GET_STATE else ["type"]
     read = [SingleAgentEpisode.from_state(state).to_numpy() for state in body["episodes"]]
-    for sent, got in zip(all_of_them, read, strict=True):
-        tell(f"{sent.id}, from {sent.t_started}: read by RLlib", differences(sent, got))
-        (again,) = from_rllib({"type": "EPISODES", "episodes": [got.get_state()]}).fragments
-        tell(f"{sent.id}, from {sent.t_started}: written by RLlib as arrays", same(sent, again))
+    for sent, got in zip(everything, read, strict=True):
+        yield f"{sent.id}, from {sent.t_started}: read by RLlib", differences(sent, got)
+        yield f"{sent.id}, from {sent.t_started}: written as arrays", differences(sent, read_again(got))
+        if not sent.t_started:
+            listed = replace(sent, truncated=not sent.terminated)
+            yield f"{sent.id}: written step by step", differences(listed, read_again(step_by_step(listed)))
 
-    for sent in all_of_them:
-        if sent.t_started:
-            continue
-        listed = replace(sent, terminated=sent.terminated, truncated=sent.truncated or not sent.terminated)
-        state = step_by_step(listed).get_state()
-        (again,) = from_rllib({"type": "EPISODES", "episodes": [state]}).fragments
-        tell(f"{sent.id}: written by RLlib step by step", same(listed, again))
-
-    for kind_of_action in ("discrete", "continuous"):
-        first, second = (got for got in read if got.id_ == f"{kind_of_action}, continued")
-        whole = made(
-            f"{kind_of_action}, continued", actions=0 if kind_of_action == "discrete" else 3, terminated=True
-        )
+    for name, actions in KINDS.items():
+        first, second = (got for got in read if got.id_ == f"{name}, continued")
+        whole = made(f"{name}, continued", actions=actions, terminated=True)
         returns = first.get_return() + second.get_return()
         first.concat_episode(second)
-        tell(f"{kind_of_action}: pieces joined by RLlib", differences(whole, first))
-        tell(
-            f"{kind_of_action}: the return over pieces",
-            [] if np.isclose(returns, whole.rewards.sum(), atol=1e-4) else [f"{returns}"],
-        )
+        yield f"{name}: pieces joined by RLlib", differences(whole, first)
+        same = np.isclose(returns, whole.rewards.sum(), atol=1e-4)
+        yield f"{name}: the return over pieces", [] if same else [f"{returns}"]
 
     layers = {"net.0.weight": np.ones((4, 3), np.float32), "net.0.bias": np.zeros(4, np.float32)}
     message = from_rllib({"type": "SET_STATE", "state": {"rl_module": layers, "weights_seq_no": 7}})
     got_layers = isinstance(message, SetState) and isinstance(message.weights, ModuleWeights)
-    tell("SET_STATE written by RLlib", [] if got_layers and message.weights.seq_no == 7 else ["weights"])
-    print(json.dumps({"ray": ray.__version__, "episodes": len(all_of_them), "wrong": wrong}), flush=True)
-    return 1 if wrong else 0
+    yield "SET_STATE written by RLlib", [] if got_layers and message.weights.seq_no == 7 else ["weights"]
+
+
+def main() -> int:
+    wrong = 0
+    for what, different in found():
+        wrong += bool(different)
+        print(json.dumps({"what": what, "different": different}), flush=True)
+    print(json.dumps({"ray": ray.__version__, "wrong": wrong}), flush=True)
+    return int(wrong > 0)
 
 
 if __name__ == "__main__":

@@ -31,8 +31,7 @@ from ospbridge.rllink.messages import Episodes
 from ospbridge.rllink.parcels import packed_up
 from ospbridge.rllink.timing import Limits
 from ospbridge.transport.tls import parse_stream
-from tests.peers.ports import free_port
-from tests.peers.relaying import END_WITHIN, json_lines, running
+from tests.peers.processes import free_port, json_lines, running
 from tests.rllink.episodes import episode
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from ospbridge.rllink.client import ClientMachine, Event, Exchange
     from ospbridge.rllink.fragments import EpisodeFragment
     from ospbridge.rllink.weights import Weights
-    from tests.peers.relaying import Place, Program
+    from tests.peers.processes import Place, Program
 
 RAYS = [python for python in os.environ.get("RAY_PYTHONS", "").split(":") if python]
 if not RAYS:
@@ -67,9 +66,7 @@ class Server:
         self._program = place.server(
             python,
             self.port,
-            *("--iterations", 1_000_000, "--steps", BATCH, "--epochs", 1, "--minibatch", BATCH),
-            *("--told", self._told, "--hesitate", 0.1),
-            ready=False,
+            *("--steps", BATCH, "--epochs", 1, "--minibatch", BATCH, "--told", self._told, "--hesitate", 0.1),
         )
 
     @property
@@ -80,22 +77,10 @@ class Server:
         return [line[what] for line in json_lines(self._told) if what in line]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def endable() -> Iterator[None]:
-    """A time limit from outside shall end what was started here, too."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGTERM, before)
-
-
 @pytest.fixture(scope="module")
 def servers() -> Iterator[dict[str, Server]]:
     with running() as place:
-        found = {python: Server(place, python) for python in RAYS}
-        for program in place.programs:
-            place.await_ready(program)
-        yield found
-        place.leave()
+        yield {python: Server(place, python) for python in RAYS}
 
 
 @pytest.fixture(params=RAYS)
@@ -106,18 +91,20 @@ def server(request: pytest.FixtureRequest, servers: dict[str, Server]) -> Server
 
 @asynccontextmanager
 async def linked(server: Server, **options: Any) -> AsyncIterator[Link]:
-    """A client that knows address and dialect."""
+    """A client that knows address and dialect; nothing may take it very long."""
     known = {"limits": Limits(), "dialect": DIALECTS[server.dialect]}
     link = Link(parse_stream(f"127.0.0.1:{server.port}"), **{**known, **options})
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(link.run)
-        yield link
-        nursery.cancel_scope.cancel()
+    with trio.fail_after(3 * WITHIN):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(link.run)
+            yield link
+            nursery.cancel_scope.cancel()
 
 
-async def connected(link: Link) -> Connection:
-    with trio.fail_after(WITHIN):
-        return await link.connection()
+@asynccontextmanager
+async def connected(server: Server, **options: Any) -> AsyncIterator[Connection]:
+    async with linked(server, **options) as link:
+        yield await link.connection()
 
 
 def played(steps: int = BATCH, seed: int = 0) -> EpisodeFragment:
@@ -136,10 +123,9 @@ def batch(connection: Connection, *fragments: EpisodeFragment, **options: Any) -
     )
 
 
-async def learned(connection: Connection, messages: list[Episodes]) -> int:
-    """The number of the weights that were learned from it."""
-    with trio.fail_after(WITHIN):
-        weights = await connection.perform(lambda machine: learn(machine, messages))
+async def learned(connection: Connection, messages: list[Episodes] | None = None) -> int:
+    """The number of the weights that were learned from them, or from a batch."""
+    weights = await connection.perform(lambda machine: learn(machine, messages or batch(connection)))
     return weights.seq_no
 
 
@@ -151,31 +137,21 @@ async def until(holds: Callable[[], object]) -> None:
 
 async def number(connection: Connection) -> int:
     """Of the weights that the server has."""
-    with trio.fail_after(WITHIN):
-        return (await connection.perform(get_state)).seq_no
+    return (await connection.perform(get_state)).seq_no
 
 
 # --- one client ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.trio
-async def test_the_dialect_is_found_out(server: Server) -> None:
-    async with linked(server, dialect=None) as link:
-        assert (await connected(link)).dialect.name == server.dialect
-
-
-@pytest.mark.trio
-async def test_who_comes_before_the_servers_pause_is_over_is_not_misled_about_its_dialect(
-    server: Server,
-) -> None:
-    async with linked(server, dialect=None) as link:
-        await connected(link)
+async def test_the_dialect_is_found_out_also_before_the_servers_pause_is_over(server: Server) -> None:
+    async with connected(server, dialect=None) as connection:
+        assert connection.dialect.name == server.dialect
     # The server listens again in five seconds; until then connections are refused, or come about and are reset.
-    async with linked(server, dialect=None) as link:
-        connection = await connected(link)
+    async with connected(server, dialect=None) as connection:
         assert connection.dialect.name == server.dialect
         before = await number(connection)
-        assert await learned(connection, batch(connection)) == before + 1
+        assert await learned(connection) == before + 1
 
 
 @pytest.mark.trio
@@ -184,15 +160,15 @@ async def test_a_lost_connection_is_followed_by_another_on_which_learning_goes_o
     server: Server, sent: bytes
 ) -> None:
     async with linked(server) as link:
-        first = await connected(link)
-        before = await learned(first, batch(first))
+        first = await link.connection()
+        before = await learned(first)
         if sent:
             await first._stream.send_all(sent)
         link.drop(first, UpstreamLost("the test left"))
-        second = await connected(link)
+        second = await link.connection()
         assert second is not first
         assert link.connections == 2
-        assert await learned(second, batch(second)) == before + 1
+        assert await learned(second) == before + 1
 
 
 @pytest.mark.trio
@@ -207,8 +183,7 @@ async def test_weights_are_new_after_each_batch_although_the_server_sends_old_on
         return newer_state(machine, than, until=until)
 
     monkeypatch.setattr(exchanges, "newer_state", counted)
-    async with linked(server) as link:
-        connection = await connected(link)
+    async with connected(server) as connection:
         before = await number(connection)
         came, sampled = len(server.told("came")), len(server.told("sampled"))
         batches = [batch(connection, played(BATCH + at, seed=at)) for at in range(ROUNDS)]
@@ -223,8 +198,7 @@ async def test_weights_are_new_after_each_batch_although_the_server_sends_old_on
 
 @pytest.mark.trio
 async def test_a_batch_in_several_messages_is_learned_from_once(server: Server) -> None:
-    async with linked(server) as link:
-        connection = await connected(link)
+    async with connected(server) as connection:
         before, sampled = await number(connection), len(server.told("sampled"))
         most = BATCH - 20
         pieces = [played(most, seed=1), played(100, seed=2)]
@@ -238,14 +212,12 @@ async def test_a_batch_in_several_messages_is_learned_from_once(server: Server) 
 async def test_what_is_delivered_without_waiting_is_proven_to_be_read_and_learned_from(
     server: Server,
 ) -> None:
-    async with linked(server) as link:
-        connection = await connected(link)
+    async with connected(server) as connection:
         before, came = await number(connection), len(server.told("came"))
         messages = [Episodes((played(seed=at),)) for at in range(3)]
-        with trio.fail_after(WITHIN):
-            await connection.perform(lambda machine: deliver(machine, messages))
-            assert server.told("came")[came:] == [BATCH] * 3
-            weights = await connection.perform(lambda machine: newer_state(machine, before))
+        await connection.perform(lambda machine: deliver(machine, messages))
+        assert server.told("came")[came:] == [BATCH] * 3
+        weights = await connection.perform(lambda machine: newer_state(machine, before))
     assert weights.seq_no > before
 
 
@@ -268,10 +240,9 @@ async def test_observed_experience_is_sent_as_far_as_it_fits_the_module_and_the_
             nursery.cancel_scope.cancel()
         assert server.told("came")[came:] == [BATCH]
         assert spool.figures.dropped == 0
-    async with linked(server) as link:
-        connection = await connected(link)
+    async with connected(server) as connection:
         before = await number(connection)
-        assert await learned(connection, batch(connection)) > before
+        assert await learned(connection) > before
 
 
 @pytest.mark.trio
@@ -279,8 +250,7 @@ async def test_who_asks_while_weights_are_learned_for_somebody_who_left_is_answe
     server: Server,
 ) -> None:
     events: list[Event] = []
-    async with linked(server, on_event=events.append) as link:
-        connection = await connected(link)
+    async with connected(server, on_event=events.append) as connection:
         before, came = await number(connection), len(server.told("came"))
         messages = batch(connection, *(played(1000, seed=at) for at in range(20)))
         async with trio.open_nursery() as nursery:
@@ -288,8 +258,7 @@ async def test_who_asks_while_weights_are_learned_for_somebody_who_left_is_answe
             await until(lambda: len(server.told("came")) > came)
             nursery.cancel_scope.cancel()
         assert not connection.machine.may_close
-        with trio.fail_after(WITHIN):
-            await connection.perform(get_config)
+        await connection.perform(get_config)
         assert connection.machine.may_close
         (arrived,) = events
         assert isinstance(arrived, StateArrived)
@@ -301,28 +270,25 @@ async def test_who_asks_while_weights_are_learned_for_somebody_who_left_is_answe
 
 @pytest.mark.trio
 async def test_a_second_client_waits_for_its_turn_disturbs_nobody_and_gets_it(server: Server) -> None:
-    clients = [trio.CancelScope(), trio.CancelScope()]
-    links = [Link(parse_stream(f"127.0.0.1:{server.port}"), limits=Limits(pong=1.0)) for _ in clients]
+    one, other = (Link(parse_stream(f"127.0.0.1:{server.port}"), limits=Limits(pong=1.0)) for _ in range(2))
+    first = trio.CancelScope()
 
-    async def run(at: int) -> None:
-        with clients[at]:
-            await links[at].run()
+    async def run_first() -> None:
+        with first:
+            await one.run()
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(run, 0)
-        nursery.start_soon(run, 1)
-        await until(lambda: any(link.connected for link in links))
-        first = 0 if links[0].connected else 1
-        one, other = links[first], links[1 - first]
+        nursery.start_soon(run_first)
+        connection = await one.connection()
+        nursery.start_soon(other.run)
         await until(lambda: "did not send PONG" in other.trouble)
-        connection = await connected(one)
         before = await number(connection)
-        assert await learned(connection, batch(connection)) == before + 1
+        assert await learned(connection) == before + 1
         assert (one.connections, other.connections) == (1, 0)
-        clients[first].cancel()
-        connection = await connected(other)
+        first.cancel()
+        connection = await other.connection()
         assert connection.dialect.name == server.dialect
-        assert await learned(connection, batch(connection)) == before + 2
+        assert await learned(connection) == before + 2
         nursery.cancel_scope.cancel()
 
 
@@ -331,21 +297,19 @@ async def test_a_second_client_waits_for_its_turn_disturbs_nobody_and_gets_it(se
 STEPS = 1000
 SLOW = ("--epochs", 60, "--minibatch", 50)
 """So many epochs take some seconds, in which a test can do its mischief."""
-QUICK = ("--epochs", 2)
 
 
 def serve(place: Place, python: str, port: int, *options: object) -> Program:
-    return place.server(
-        python, port, "--iterations", 1_000_000, "--steps", STEPS, "--told", place.folder / "told", *options
-    )
+    return place.server(python, port, "--steps", STEPS, "--told", place.folder / "told", *options)
 
 
-def drive(place: Place, address: str, port: int) -> Program:
-    return place.daemon(address, port, "--rllink-env-steps", STEPS, "--rllink-seed", 1)
+def drive(place: Place, simulator: str, port: int) -> Program:
+    return place.driver(simulator, port, "--no-spin", "--rllink-env-steps", STEPS, "--rllink-seed", 1)
 
 
-def told(place: Place, what: str) -> list[dict[str, Any]]:
-    return [line for line in json_lines(place.folder / "told") if what in line]
+def batches(place: Place) -> list[dict[str, Any]]:
+    """What has come to the servers."""
+    return [line for line in json_lines(place.folder / "told") if "came" in line]
 
 
 @pytest.mark.slow
@@ -356,17 +320,16 @@ def test_a_server_that_is_lost_while_it_learns_and_comes_back(python: str, numbe
     with running() as place:
         port = free_port()
         server = serve(place, python, port, *SLOW)
-        _, address = place.simulator()
-        daemon = drive(place, address, port)
-        place.until("a batch", lambda: told(place, "came"), WITHIN, server, daemon)
+        daemon = drive(place, place.simulator(), port)
+        place.until("a batch", lambda: batches(place), WITHIN, server, daemon)
         server.send(number)
-        server.process.wait(END_WITHIN)
+        server.ended()
         # What is killed cannot end the processes of Ray.
         server.sweep()
         place.until("a word about it", lambda: daemon.log("upstream away"), WITHIN, daemon)
-        again = serve(place, python, port, *QUICK, "--seed", seed)
+        again = serve(place, python, port, "--epochs", 2, "--seed", seed)
         place.until("three rounds", lambda: len(again.lines()) > 3, WITHIN, again, daemon)
-        lost, *later = told(place, "came")
+        lost, *later = batches(place)
         # The very same weights: the batch is sent again. Others: nobody learns from it.
         assert len(daemon.log("a batch is discarded")) == (0 if seed == 1 else 1)
         if seed == 1:
@@ -374,7 +337,6 @@ def test_a_server_that_is_lost_while_it_learns_and_comes_back(python: str, numbe
         assert [line["weights_seq_no"] for line in later[:3]] == [0, 1, 2]
         assert all(line["apart"] < ALIKE for line in [lost, *later]), [lost, *later]
         assert daemon.end() == 0
-        place.leave()
 
 
 @pytest.mark.slow
@@ -386,17 +348,16 @@ def test_a_daemon_that_is_ended_while_weights_are_learned_leaves_the_server_aliv
     with running() as place:
         port = free_port()
         server = serve(place, python, port, *SLOW, "--runners", runners)
-        _, address = place.simulator()
-        first = drive(place, address, port + runners)
-        place.until("a batch", lambda: told(place, "came"), WITHIN, server, first)
+        simulator = place.simulator()
+        first = drive(place, simulator, port + runners)
+        place.until("a batch", lambda: batches(place), WITHIN, server, first)
         assert len(server.lines()) == 1, "it has learned already"
         assert first.end() == 0
         assert first.log(
             "another process waits for the upstream's weights, since some servers end when they cannot deliver them"
         )
-        second = drive(place, address, port + runners)
+        second = drive(place, simulator, port + runners)
         place.until("two rounds", lambda: len(server.lines()) > 3, 3 * WITHIN, server, second)
-        assert [line["weights_seq_no"] for line in told(place, "came")[:3]] == [0, 1, 2]
-        assert all(line["apart"] < ALIKE for line in told(place, "came")), told(place, "came")
+        assert [line["weights_seq_no"] for line in batches(place)[:3]] == [0, 1, 2]
+        assert all(line["apart"] < ALIKE for line in batches(place)), batches(place)
         second.send(signal.SIGTERM)
-        place.leave()

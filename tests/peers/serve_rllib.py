@@ -2,7 +2,7 @@
 
 A program, not a test: ``python -m tests.peers.serve_rllib``, in a virtual environment of its own, with Ray 2.60.0
 (msgpack, weights; needs msgpack-numpy) or Ray 2.47.1 (JSON, ONNX; needs onnx, onnxruntime and onnxscript). Prints one
-JSON line per training iteration.
+JSON line per training iteration, until it is ended.
 It listens on loopback only, at --port plus the runner's index: --port itself without runners, the next ones with them.
 With --told, each runner writes down what reaches it: whether its own weights decided each batch, and what it sampled.
 
@@ -13,6 +13,7 @@ torch refuses, and it takes an action that came as a JSON list for a tuple of sc
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import time
@@ -32,25 +33,16 @@ from tests.peers.rllib_runner import Runner, Telling
 
 
 def config(arguments: argparse.Namespace) -> PPOConfig:
-    """PPO as RLlib's own example of an external simulator sets it, with the sizes asked for."""
+    """PPO of a cart with a pole, as RLlib's own example of an external simulator sets it, with the sizes asked for."""
     actions: gymnasium.Space[Any] = (
         gymnasium.spaces.Box(-1.0, 1.0, (arguments.continuous,), np.float32)
         if arguments.continuous
-        else gymnasium.spaces.Discrete(arguments.choices)
+        else gymnasium.spaces.Discrete(2)
     )
-    training: dict[str, Any] = {
-        "num_epochs": arguments.epochs,
-        "vf_loss_coeff": 0.01,
-        "train_batch_size_per_learner": arguments.steps,
-    }
-    if arguments.lr is not None:
-        training["lr"] = arguments.lr
-    if arguments.minibatch is not None:
-        training["minibatch_size"] = arguments.minibatch
     return (
         PPOConfig()
         .environment(
-            observation_space=gymnasium.spaces.Box(-np.inf, np.inf, (arguments.observations,), np.float32),
+            observation_space=gymnasium.spaces.Box(-np.inf, np.inf, (4,), np.float32),
             action_space=actions,
             env_config={
                 "port": arguments.port,
@@ -68,12 +60,16 @@ def config(arguments: argparse.Namespace) -> PPOConfig:
             # A simulator may be slow: no sample is ever given up.
             sample_timeout_s=1e6,
         )
-        .training(**training)
+        .training(
+            num_epochs=arguments.epochs,
+            vf_loss_coeff=0.01,
+            train_batch_size_per_learner=arguments.steps,
+            minibatch_size=arguments.minibatch,
+            lr=arguments.lr,
+        )
         .rl_module(
             model_config=DefaultModelConfig(
-                vf_share_layers=not arguments.separate,
-                fcnet_hiddens=arguments.hiddens,
-                fcnet_activation=arguments.activation,
+                vf_share_layers=True, fcnet_hiddens=[64, 64], fcnet_activation="tanh"
             )
         )
         .reporting(metrics_num_episodes_for_smoothing=20, min_time_s_per_iteration=0)
@@ -87,22 +83,15 @@ def main() -> None:
     )
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--runners", type=int, default=0)
-    parser.add_argument("--iterations", type=int, default=15)
-    parser.add_argument("--stop-at", type=float, help="a mean return that ends it early")
     parser.add_argument("--steps", type=int, default=1000, help="per iteration")
-    parser.add_argument("--observations", type=int, default=4)
-    parser.add_argument("--choices", type=int, default=2)
-    parser.add_argument("--continuous", type=int, default=0, help="numbers of an action; 0: discrete")
-    parser.add_argument("--hiddens", type=int, nargs="+", default=[64, 64])
-    parser.add_argument("--activation", default="tanh")
-    parser.add_argument("--separate", action="store_true", help="no layers shared with the value function")
-    parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--minibatch", type=int)
-    parser.add_argument("--lr", type=float)
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--told", type=Path, metavar="FILE", help="for what comes to the runners and is sampled"
+        "--continuous", type=int, default=0, help="numbers of an action; 0: one of two choices"
     )
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--minibatch", type=int, default=128)
+    parser.add_argument("--lr", type=float, default=5e-5)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--told", type=Path, metavar="FILE", help="for what comes to runners and is sampled")
     parser.add_argument("--hesitate", type=float, default=0.0, help="seconds, see the code")
     arguments = parser.parse_args()
 
@@ -112,24 +101,19 @@ def main() -> None:
     began = time.monotonic()
     sampled = 0
     try:
-        for iteration in range(1, arguments.iterations + 1):
+        for iteration in itertools.count(1):
             found = algorithm.train()
             runners = found["env_runners"]
             sampled += int(runners.get("num_env_steps_sampled", 0))
-            mean = runners.get("episode_return_mean")
+            learned = found.get("learners", {}).get("default_policy", {})
             line = {
                 "iteration": iteration,
                 "steps": sampled,
-                "lifetime": int(runners.get("num_env_steps_sampled_lifetime", 0)),
-                "return_mean": None if mean is None else float(mean),
-                "weights_seq_no": int(
-                    found.get("learners", {}).get("default_policy", {}).get("weights_seq_no", 0)
-                ),
+                "return_mean": runners.get("episode_return_mean"),
+                "weights_seq_no": int(learned.get("weights_seq_no", 0)),
                 "seconds": round(time.monotonic() - began, 2),
             }
-            print(json.dumps(line), flush=True)
-            if arguments.stop_at is not None and mean is not None and mean >= arguments.stop_at:
-                break
+            print(json.dumps(line, default=float), flush=True)
     finally:
         algorithm.stop()
         ray.shutdown()

@@ -174,12 +174,12 @@ class Container:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
 
+    def unit(self, name: str, text: str) -> None:
+        self.write(f"/etc/systemd/system/{name}", text)
+        self.systemctl("daemon-reload")
+
     def remove(self, path: str) -> None:
-        file = self.root / path.lstrip("/")
-        if file.is_dir():
-            shutil.rmtree(file)
-        else:
-            file.unlink(missing_ok=True)
+        shutil.rmtree(self.root / path.lstrip("/"), ignore_errors=True)
 
     def journal(self, *which: str) -> list[dict[str, Any]]:
         """Entries of its journal, oldest first."""

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import statistics
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from tests.peers.ports import free_port
-from tests.peers.relaying import Failed, running
+from tests.peers.processes import ROOT, free_port, running
 
 if TYPE_CHECKING:
-    from tests.peers.relaying import Place
-
-BEYOND: Final = 1000
+    from tests.peers.processes import Place
 
 
 def timed(place: Place, ours: bool, options: argparse.Namespace, seed: int) -> dict[str, Any]:
@@ -30,14 +26,17 @@ def timed(place: Place, ours: bool, options: argparse.Namespace, seed: int) -> d
     server = place.server(
         options.ray_python,
         port,
-        *("--iterations", options.rounds + BEYOND, "--steps", options.env_steps, "--seed", seed),
-        *("--lr", 1e-3, "--epochs", options.epochs, "--minibatch", 125),
+        *("--steps", options.env_steps, "--seed", seed, "--lr", 1e-3, "--minibatch", 125),
     )
     if ours:
-        _, address = place.simulator()
-        place.daemon(address, port, "--rllink-env-steps", options.env_steps, "--rllink-seed", seed, spin=True)
+        place.driver(place.simulator(), port, "--rllink-env-steps", options.env_steps, "--rllink-seed", seed)
     else:
-        place.own_client(options.ray_python, port)
+        place.start(
+            "client",
+            *(options.ray_python, "-m", "tests.peers.own_client", port),
+            environment={"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+            at=place.folder,  # where it leaves files
+        )
     place.until("all rounds", lambda: len(server.lines()) > options.rounds, options.within, *place.programs)
     rounds = server.lines()[1 : options.rounds + 1]
     place.programs[-1].end()
@@ -60,22 +59,17 @@ def main() -> None:
     parser.add_argument("--ray-python", required=True, help="the interpreter that has Ray")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--env-steps", type=int, default=1000, help="of each round")
-    parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--runs", type=int, default=3, help="of each client")
     parser.add_argument("--at-most", type=float, default=float("inf"), help="fail above this ratio")
     parser.add_argument("--within", type=float, default=600.0, help="seconds for one run")
     parser.add_argument("--json", type=Path, metavar="FILE", help="for all figures")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     runs = []
-    try:
-        for seed in range(1, options.runs + 1):
-            for ours in (True, False):
-                with running() as place:
-                    runs.append(timed(place, ours, options, seed))
-                print(json.dumps(runs[-1]), flush=True)
-    except Failed as failed:
-        sys.exit(str(failed))
+    for seed in range(1, options.runs + 1):
+        for ours in (True, False):
+            with running() as place:
+                runs.append(timed(place, ours, options, seed))
+            print(json.dumps(runs[-1]), flush=True)
     medians = [
         statistics.median(run["ms_per_step"] for run in runs if run["client"] == client)
         for client in ("ospbridge", "Ray's own")

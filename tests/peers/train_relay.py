@@ -7,7 +7,7 @@ of figures. It fails unless
 - each round was decided by the weights of its number, which grows by one from round to round,
 - the server's own weights give the outputs that came with each batch, and each of its env runners samples each batch
   once, by itself, and before it has other weights,
-- no batch is discarded, but for the first one where the daemons were there before the server,
+- no batch is discarded,
 - the mean return of the last three rounds is at least three times that of the first one,
 - the daemon ends with 0 on SIGTERM, and nothing is left of any process.
 """
@@ -20,24 +20,20 @@ import signal
 import statistics
 import sys
 import time
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.peers.ports import free_port
-from tests.peers.relaying import Failed, drives, json_lines, running
+from tests.peers.processes import FORCED_CART, HERE, Failed, drives, free_port, json_lines, running
 
 if TYPE_CHECKING:
-    from tests.peers.relaying import Place, Program
+    from tests.peers.processes import Place, Program
 
 ALIKE: Final = 1e-4
 """What the outputs of two implementations of one network may differ by."""
 LAST: Final = 3
 LATEST: Final = 20
 TOLD: Final = "told"
-BEYOND: Final = 1000
-"""Rounds that the server would go on for, so that it is there when the daemon leaves."""
 
 
 def train(place: Place, options: argparse.Namespace) -> dict[str, Any]:
@@ -47,35 +43,27 @@ def train(place: Place, options: argparse.Namespace) -> dict[str, Any]:
     server = place.server(
         options.ray_python,
         port,
-        *("--iterations", options.rounds + BEYOND, "--steps", options.env_steps, "--seed", options.seed),
-        *("--lr", options.lr, "--epochs", options.epochs, "--minibatch", options.minibatch),
-        *("--continuous", 1 if continuous else 0, "--runners", options.runners),
-        *("--told", place.folder / TOLD),
-        ready=False,
+        *("--steps", options.env_steps, "--seed", options.seed, "--lr", 1e-3, "--minibatch", 125),
+        *("--continuous", int(continuous), "--runners", options.runners, "--told", place.folder / TOLD),
     )
     ports = range(port + 1, port + 1 + options.runners) if options.runners else [port]
-    addresses = [place.simulator(continuous=continuous)[1] for _ in ports]
-    if not options.early:
-        place.await_ready(server)
     started = time.monotonic()
     daemons = [
-        place.daemon(
-            address,
+        place.driver(
+            place.simulator(*FORCED_CART) if continuous else place.simulator(),
             number,
-            *("--rllink-env-steps", options.env_steps // len(ports), "--rllink-seed", options.seed + at),
-            continuous=continuous,
+            *("--no-spin", "--rllink-env-steps", options.env_steps // len(ports)),
+            *("--rllink-seed", options.seed + at),
+            scenario=HERE / "continuous_cart.toml" if continuous else "cartpole",
         )
-        for at, (address, number) in enumerate(zip(addresses, ports, strict=True))
+        for at, number in enumerate(ports)
     ]
-    if options.early:
-        place.await_ready(server)
     rounds = follow(place, server, daemons, options)
     seconds = time.monotonic() - started
     for daemon in daemons:
         daemon.send(signal.SIGTERM)
     statuses = [daemon.ended() for daemon in daemons]
     place.expect(not any(statuses), f"the daemons ended with {statuses} on SIGTERM")
-    place.leave()
     return {
         "ray": server.lines()[0]["ray"],
         "task": options.task,
@@ -85,8 +73,7 @@ def train(place: Place, options: argparse.Namespace) -> dict[str, Any]:
         "steps": rounds[-1]["steps"],
         "seconds": round(seconds, 1),
         "seconds_in_all": round(time.monotonic() - began, 1),
-        "discarded": sum(len(daemon.log("a batch is discarded")) for daemon in daemons),
-        **judged(place, daemons, rounds, options),
+        **judged(place, daemons, rounds),
         "curve": rounds,
     }
 
@@ -101,19 +88,14 @@ def follow(
     best = float("-inf")
     while len(rounds) < options.rounds and best < options.stop_at:
         number = len(rounds)
-        line = place.until(
-            f"round {number + 1}",
-            partial(learned, server, number + 1),
-            give_up - time.monotonic(),
-            *place.programs,
-        )
-        # An episode of the next round is the proof that the log has all of this one.
-        place.until(
-            f"an episode with weights after number {number}",
-            partial(played_after, daemons, number),
-            give_up - time.monotonic(),
-            *place.programs,
-        )
+
+        def ended(number: int = number) -> dict[str, Any] | None:
+            """What the server says of it, once the daemons have ended an episode of the next: all is logged then."""
+            if all(any(line["weights_seq_no"] > number for line in drives(daemon)) for daemon in daemons):
+                return next((line for line in server.lines() if line.get("iteration") == number + 1), None)
+            return None
+
+        line = place.until(f"round {number + 1}", ended, give_up - time.monotonic(), *place.programs)
         returns = [
             line["reward"]
             for daemon in daemons
@@ -140,19 +122,7 @@ def follow(
     return rounds
 
 
-def learned(server: Program, number: int) -> dict[str, Any] | None:
-    """What the server says of its iteration of that number."""
-    return next((line for line in server.lines() if line.get("iteration") == number), None)
-
-
-def played_after(daemons: list[Program], number: int) -> bool:
-    """Whether each daemon has ended an episode with weights after those."""
-    return all(any(line["weights_seq_no"] > number for line in drives(daemon)) for daemon in daemons)
-
-
-def judged(
-    place: Place, daemons: list[Program], rounds: list[dict[str, Any]], options: argparse.Namespace
-) -> dict[str, Any]:
+def judged(place: Place, daemons: list[Program], rounds: list[dict[str, Any]]) -> dict[str, Any]:
     """The figures that say whether it is right. Raises Failed."""
     for daemon in daemons:
         played = [line["weights_seq_no"] for line in drives(daemon)]
@@ -160,9 +130,7 @@ def judged(
             played[0] == 0 and all(after - before in (0, 1) for before, after in pairwise(played)),
             f"the weights of the episodes of {daemon.name} are not numbered one by one: {played}",
         )
-    discarded = [line for daemon in daemons for line in daemon.log("a batch is discarded")]
-    # A server that starts replaces its weights once.
-    place.expect(len(discarded) <= len(daemons) * options.early, f"batches were discarded: {discarded}")
+        place.expect(not daemon.log("a batch is discarded"), f"batches of {daemon.name} were discarded")
     numbers = [line["learned_seq_no"] for line in rounds]
     place.expect(numbers == list(range(1, len(rounds) + 1)), f"the server's weights are numbered {numbers}")
     told = json_lines(place.folder / TOLD)
@@ -213,12 +181,8 @@ def main() -> None:
     parser.add_argument(
         "--runners", type=int, default=0, help="RLlib's env runners: as many simulators and daemons"
     )
-    parser.add_argument("--early", action="store_true", help="start the daemons before the server is ready")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="of runs, one after the other")
     parser.add_argument("--enough", type=int, help="so many of the seeds must learn well (default: all)")
-    parser.add_argument("--lr", type=float, default=1e-3)
-    parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--minibatch", type=int, default=125)
     parser.add_argument("--times", type=float, default=3.0, help="how much the mean return must grow")
     parser.add_argument(
         "--at-least", type=float, default=0.0, help=f"the best mean return of {LATEST} episodes"
@@ -231,7 +195,6 @@ def main() -> None:
         "--json", metavar="FILE", help="for the figures and the learning curve; {} in it becomes the seed"
     )
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     failures = [failure for seed in options.seeds if (failure := failure_of(seed, options))]
     for failure in failures:
         print(failure, file=sys.stderr)

@@ -9,12 +9,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
-import subprocess
 import sys
-import tempfile
 import time
-from contextlib import ExitStack
 from typing import Any
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -23,58 +19,16 @@ import ray
 from ray.rllib.algorithms.ppo import PPOConfig
 
 from ospbridge.envs.rllib import register, spaces
-
-WAIT = 60.0
-
-
-def ended(process: subprocess.Popen[str]) -> None:
-    process.terminate()
-    try:
-        process.wait(15)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait(5)
-
-
-def hub(stack: ExitStack, path: str) -> str:
-    """A simulator with a cart, and a daemon between it and whoever attaches; the hub's address."""
-    ospbridge = (sys.executable, "-m", "ospbridge")
-    simulator = subprocess.Popen(
-        [*ospbridge, "sim", "--env", "CartPole-v1", "--port", "0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    stack.callback(ended, simulator)
-    assert simulator.stdout is not None
-    address = simulator.stdout.readline().strip()
-    daemon = subprocess.Popen(
-        [
-            *(*ospbridge, "connect", "--simulator", address, "--hub", f"unix:{path}"),
-            *("--scenario", "cartpole", "--no-spin", "--log-level", "warning"),
-        ],
-        text=True,
-    )
-    stack.callback(ended, daemon)
-    subprocess.run(
-        [*ospbridge, "status", "--hub", f"unix:{path}", "--wait", str(WAIT)],
-        check=True,
-        timeout=2 * WAIT,
-        stdout=subprocess.DEVNULL,
-    )
-    return f"unix:{path}"
+from ospbridge.session.hub_client import HubClient
+from tests.peers.processes import running
 
 
 def steps_of(bridge: str) -> int:
     """The steps that a daemon has taken with its simulator."""
-    told = subprocess.run(
-        [sys.executable, "-m", "ospbridge", "status", "--hub", bridge, "--json"],
-        check=True,
-        timeout=WAIT,
-        capture_output=True,
-        text=True,
-    )
-    return int(json.loads(told.stdout)["steps"])
+    client = HubClient.connect(bridge)
+    steps = client.status().steps
+    client.close()
+    return int(steps)
 
 
 def train(bridges: list[str], iterations: int, steps: int, seed: int, local_env: bool) -> dict[str, Any]:
@@ -87,7 +41,7 @@ def train(bridges: list[str], iterations: int, steps: int, seed: int, local_env:
         .environment("ospbridge", env_config=env_config)
         .env_runners(
             num_env_runners=len(bridges),
-            sample_timeout_s=10 * WAIT,
+            sample_timeout_s=600.0,
             create_env_on_local_worker=local_env,
         )
         .learners(num_learners=0)
@@ -111,20 +65,18 @@ def train(bridges: list[str], iterations: int, steps: int, seed: int, local_env:
             returns.append(float(runners["episode_return_mean"]))
             sampled = int(runners["num_env_steps_sampled_lifetime"])
             print(json.dumps({"iteration": at + 1, "return": round(returns[-1], 1)}), flush=True)
-        seconds = time.perf_counter() - began
-        each = [steps_of(bridge) for bridge in bridges]
+        return {
+            "ray": ray.__version__,
+            "env_runners": len(bridges),
+            "iterations": iterations,
+            "steps": sampled,
+            "seconds": round(time.perf_counter() - began, 1),
+            "steps_of_each_simulator": [steps_of(bridge) for bridge in bridges],
+            "before": round(returns[0], 1),
+            "after": round(returns[-1], 1),
+        }
     finally:
         algorithm.stop()
-    return {
-        "ray": ray.__version__,
-        "env_runners": len(bridges),
-        "iterations": iterations,
-        "steps": sampled,
-        "steps_of_each_simulator": each,
-        "seconds": round(seconds, 1),
-        "before": round(returns[0], 1),
-        "after": round(returns[-1], 1),
-    }
 
 
 def main() -> None:
@@ -137,14 +89,12 @@ def main() -> None:
     parser.add_argument("--at-least", type=float, default=0.0, help="fail below this mean return at the end")
     parser.add_argument("--local-env", action="store_true", help="give the local worker an environment, too")
     options = parser.parse_args()
-    with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ospb-"))
-        bridges = [hub(stack, f"{folder}/{name}.sock") for name in ("one", "two")]
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-        stack.callback(ray.shutdown)
-        # A time limit from outside shall end what was started here, too. Ray has a handler of its own, so after it.
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
+    # Ray has a handler of SIGTERM of its own, so it is started before there is ours.
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    with running() as place:
+        bridges = [place.hub(place.simulator(), "--no-spin") for _ in range(2)]
         figures = train(bridges, options.iterations, options.steps, options.seed, options.local_env)
+        ray.shutdown()
     print(json.dumps(figures), flush=True)
     idle = [steps for steps in figures["steps_of_each_simulator"] if steps < figures["steps"] // 4]
     if idle:

@@ -1,4 +1,4 @@
-"""PPO of Stable-Baselines3 on the stand-ins for the A-Series and the Volksbot.
+"""PPO of Stable-Baselines3 on the stand-ins for the A-Series and the Volksbot, or on two robots of one arena.
 
 A program, not a test: it needs stable-baselines3 (and matplotlib for ``--plot``), which have a virtual environment of
 their own. For each task it prints one JSON line: mean returns of the policy before and after learning, and of three
@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -25,13 +23,17 @@ import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
 
-import ospbridge
 from ospbridge.envs.sb3 import OspVecEnv
 from ospbridge.simulator.hosting import world_of
 from ospbridge.task.loading import load
 from ospbridge.task.making import make_task
+from tests.peers.processes import running
 
-assert ospbridge.__version__
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.peers.processes import Place
+
 EPISODES = 10
 LATEST = 20
 MOST = 1 / 3
@@ -39,6 +41,7 @@ MOST = 1 / 3
 ROUNDS = 10
 IDLE = ("zero", "neutral", "random")
 Curve = list[tuple[int, float]]
+"""Actions taken, and the mean return of the latest episodes."""
 
 
 @dataclass(frozen=True)
@@ -59,27 +62,6 @@ TASKS = (
     Training("ospbridge/ASeriesWalk-v0", 30_000, {"n_steps": 512, "gamma": 0.95, "ent_coef": 0.01}),
     Training("ospbridge/Volksbot-v0", 60_000, {"n_steps": 1024}),
 )
-
-
-def hosted(stack: ExitStack, scenario: str, profile: str) -> str:
-    """A simulator with the scenario's world, in a process of its own; its address."""
-    simulator = subprocess.Popen(
-        [sys.executable, "-m", "ospbridge", "sim", scenario, "--profile", profile, "--port", "0", "--quiet"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-    def end() -> None:
-        simulator.terminate()
-        try:
-            simulator.wait(10)
-        except subprocess.TimeoutExpired:
-            simulator.kill()
-            simulator.wait(5)
-
-    stack.callback(end)
-    assert simulator.stdout is not None
-    return simulator.stdout.readline().strip()
 
 
 def neutral_action(scenario: str) -> Any:
@@ -109,12 +91,21 @@ def mean_return(env: Any, act: Callable[[Any], Any]) -> float:
     return float(np.mean(returns))
 
 
-def learned(training: Training, profile: str, seed: int) -> tuple[dict[str, Any], Curve]:
-    """Figures of one task, and the learning curve: actions taken and mean return of the latest episodes."""
-    with ExitStack() as stack:
-        address = hosted(stack, training.scenario, profile)
-        plain = OspVecEnv.make(training.env_id, num_envs=1, simulator=address)
-        stack.callback(plain.close)
+def learning_curve(model: PPO, steps: int) -> Curve:
+    """It learns for so many actions."""
+    curve: Curve = []
+    for _ in range(ROUNDS):
+        model.learn(steps // ROUNDS, reset_num_timesteps=False)
+        latest = [episode["r"] for episode in list(model.ep_info_buffer or ())[-LATEST:]]
+        curve.append((int(model.num_timesteps), float(np.mean(latest))))
+        print(f"{curve[-1][0]} actions, {curve[-1][1]:.1f}", file=sys.stderr, flush=True)
+    return curve
+
+
+def learned(place: Place, training: Training, profile: str, seed: int) -> tuple[dict[str, Any], Curve]:
+    """Figures of one task."""
+    address = place.simulator(training.scenario, "--profile", profile)
+    with closing(OspVecEnv.make(training.env_id, num_envs=1, simulator=address)) as plain:
         plain.action_space.seed(seed)
         neutral = np.array([neutral_action(training.scenario)])
         figures: dict[str, Any] = {
@@ -131,21 +122,21 @@ def learned(training: Training, profile: str, seed: int) -> tuple[dict[str, Any]
             return actions
 
         figures["before"] = mean_return(plain, greedy)
-        curve: Curve = []
         began = time.perf_counter()
-        for _ in range(ROUNDS):
-            model.learn(training.steps // ROUNDS, reset_num_timesteps=False)
-            latest = [episode["r"] for episode in list(model.ep_info_buffer or ())[-LATEST:]]
-            curve.append((int(model.num_timesteps), float(np.mean(latest))))
-            print(
-                f"{training.env_id}: {curve[-1][0]} actions, {curve[-1][1]:.1f}", file=sys.stderr, flush=True
-            )
+        curve = learning_curve(model, training.steps)
         figures["seconds"] = time.perf_counter() - began
         figures["actions"] = int(model.num_timesteps)
         figures["after"] = mean_return(plain, greedy)
-    return {
-        key: round(value, 1) if isinstance(value, float) else value for key, value in figures.items()
-    }, curve
+    return figures, curve
+
+
+def arena(place: Place, seed: int) -> tuple[dict[str, Any], Curve]:
+    """Two robots that share a world and its barrier; before and after are the first and the last of the curve."""
+    address = place.simulator("--arena", "--robots", 2)
+    with closing(OspVecEnv.make("ospbridge/ArenaTwo-v0", num_envs=2, simulator=address)) as env:
+        model = PPO("MlpPolicy", VecMonitor(env), seed=seed, n_steps=1024, batch_size=64, n_epochs=5)
+        curve = learning_curve(model, 100_000)
+    return {"task": "ospbridge/ArenaTwo-v0", "before": curve[0][1], "after": curve[-1][1]}, curve
 
 
 def failures(figures: dict[str, Any]) -> list[str]:
@@ -154,7 +145,7 @@ def failures(figures: dict[str, Any]) -> list[str]:
     found += [
         f"{kind} actions earn more than a third of what PPO ends with"
         for kind in IDLE
-        if figures[kind] > MOST * figures["after"]
+        if figures.get(kind, -np.inf) > MOST * figures["after"]
     ]
     return [f"{figures['task']}: {what}" for what in found]
 
@@ -166,34 +157,43 @@ def plot(results: list[tuple[dict[str, Any], Curve]], path: Path) -> None:
     mpl.rcParams["svg.hashsalt"] = "ospbridge"
     from matplotlib import pyplot as plt
 
-    figure, (row,) = plt.subplots(1, len(results), figsize=(3.6 * len(results), 3.2), squeeze=False)
+    width = max(6.0, 3.6 * len(results))
+    figure, (row,) = plt.subplots(1, len(results), figsize=(width, 3.2), squeeze=False)
     for axes, (figures, curve) in zip(row, results, strict=True):
-        steps, returns = zip(*curve, strict=True)
-        axes.plot(steps, returns, marker="o", label="PPO")
+        axes.plot(*zip(*curve, strict=True), marker="o", label="PPO")
         for kind, style in zip(IDLE, (":", "--", "-."), strict=True):
-            axes.axhline(figures[kind], linestyle=style, color="gray", label=f"{kind} actions")
+            if kind in figures:
+                axes.axhline(figures[kind], linestyle=style, color="gray", label=f"{kind} actions")
         axes.set_title(figures["task"].removeprefix("ospbridge/"))
         axes.set_xlabel("actions")
         axes.grid(alpha=0.3)
     row[0].set_ylabel(f"mean return, latest {LATEST} episodes")
     row[0].legend(fontsize="small")
     figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    figure.savefig(path, metadata={"Date": None})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--arena", action="store_true", help="train two robots of one arena instead")
     parser.add_argument("--task", default="", help="only tasks whose id contains this")
     parser.add_argument("--profile", default="nerd", help="the kind of server that the simulator is")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--plot", type=Path, metavar="PICTURE.svg")
     options = parser.parse_args()
     torch.set_num_threads(1)
     results = []
-    for training in TASKS:
-        if options.task in training.env_id:
-            results.append(learned(training, options.profile, options.seed))
-            print(json.dumps(results[-1][0]), flush=True)
+    for training in [None] if options.arena else [task for task in TASKS if options.task in task.env_id]:
+        with running() as place:
+            if training is None:
+                results.append(arena(place, options.seed))
+            else:
+                results.append(learned(place, training, options.profile, options.seed))
+        figures = results[-1][0]
+        print(
+            json.dumps({k: round(v, 1) if isinstance(v, float) else v for k, v in figures.items()}),
+            flush=True,
+        )
     if options.plot is not None:
         plot(results, options.plot)
     if wrong := [each for figures, _ in results for each in failures(figures)]:

@@ -86,32 +86,25 @@ def test_systemd_does_not_hide_the_hub_of_a_dynamic_user() -> None:
         assert bound.partition(":")[0] == f"%S/{state.split()[1]}"
 
 
-def placed(tmp_path: Path, *, user: bool, instance: str | None) -> str:
-    """The unit as it would be installed, with a program that is there."""
-    wanted = Installation(Scope(user, tmp_path), instance, program=("/bin/true",))
-    unit = wanted.files()[0]
-    path = tmp_path / unit.path.name.replace("@.", "@left.")
-    path.write_text(unit.content)
-    return str(path)
-
-
 @needs_systemd
 @pytest.mark.parametrize("instance", [None, "left"])
 @pytest.mark.parametrize("user", [False, True], ids=["system", "user"])
-def test_systemd_finds_nothing_wrong(tmp_path: Path, user: bool, instance: str | None) -> None:
-    path = placed(tmp_path, user=user, instance=instance)
+def test_systemd_finds_nothing_wrong_and_the_service_of_the_system_is_exposed_to_little(
+    tmp_path: Path, user: bool, instance: str | None
+) -> None:
+    # As it would be installed, with a program that is there.
+    unit = Installation(Scope(user, tmp_path), instance, program=("/bin/true",)).files()[0]
+    path = tmp_path / unit.path.name.replace("@.", "@left.")
+    path.write_text(unit.content)
+    if not user:
+        told = analyze("security", "--offline=true", "--threshold=15", "--no-pager", str(path))
+        assert "Overall exposure level" in told
+        (drop_ins := tmp_path / f"{path.name}.d").mkdir()
+        for example in ("ip-filter.conf", "launch.conf"):
+            (drop_ins / example).write_text(shipped_text(f"examples/{example}"))
     environment = {"XDG_RUNTIME_DIR": str(tmp_path), "HOME": str(tmp_path)} if user else {}
-    told = analyze("verify", "--man=no", "--recursive-errors=no", *["--user"] * user, path, **environment)
-    assert path not in told
-
-
-@needs_systemd
-@pytest.mark.parametrize("instance", [None, "left"])
-def test_a_system_service_is_exposed_to_little(tmp_path: Path, instance: str | None) -> None:
-    path = placed(tmp_path, user=False, instance=instance)
-    assert "Overall exposure level" in analyze(
-        "security", "--offline=true", "--threshold=15", "--no-pager", path
-    )
+    words = ("verify", "--man=no", "--recursive-errors=no", *["--user"] * user, str(path))
+    assert str(path) not in analyze(*words, **environment)
 
 
 @pytest.mark.parametrize("character", ["\n", "\r", "\x1b", "\x7f"])
