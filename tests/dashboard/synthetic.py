@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 import trio
 
@@ -31,39 +32,29 @@ if TYPE_CHECKING:
     from ospbridge.observe.recent import Warned
 
 
+def upstream(trouble: str = "") -> UpstreamStatus:
+    return UpstreamStatus(
+        "127.0.0.1:5555",
+        "observe",
+        trouble=trouble,
+        dialect="" if trouble else "msgpack",
+        weights_seq_no=7,
+        delivered=1234,
+        spool=SpoolStatus("/var/lib/ospbridge/spool.sqlite", entries=3, bytes=4096),
+    )
+
+
 def status(**changed: object) -> StatusReply:
     """Of a daemon whose one agent an environment plays, and from which an upstream learns."""
-    said: dict[str, object] = {
-        "ready": True,
-        "simulator": "127.0.0.1:45454",
-        "connection": "joined",
-        "profile": "nerd",
-        "agents": [AgentStatus("robot", "playing", "python (pid 7)", 12, 2, [1.5, 2.5], [10, 20])],
-        "steps": 42,
-        "resets": 3,
-        "rebuilds": 0,
-        "uptime": 100.0,
-        "version": "0.1",
-        "pid": 4711,
+    agents = [AgentStatus("robot", "playing", "python (pid 7)", 12, 2, [1.5, 2.5], [10, 20])]
+    told = StatusReply(True, "127.0.0.1:45454", "joined", "nerd", agents, 42, 3, 0, 100.0, "0.1", 4711)
+    usual: dict[str, object] = {
         "upstreams": [upstream()],
         "step_times": StepTimes((0, 4, 30, 8) + (0,) * 15, 0.004),
         "datagrams": DatagramCounts({"NEXT_SIMULATION_STEP": 42}, {"NEXT_SIMULATION_STEP_COMPLETED": 42}, 1),
         "clients": 1,
     }
-    return StatusReply(**(said | changed))  # type: ignore[arg-type]
-
-
-def upstream(trouble: str = "", **changed: object) -> UpstreamStatus:
-    said: dict[str, object] = {
-        "address": "127.0.0.1:5555",
-        "mode": "observe",
-        "trouble": trouble,
-        "dialect": "" if trouble else "msgpack",
-        "weights_seq_no": 7,
-        "delivered": 1234,
-        "spool": SpoolStatus("/var/lib/ospbridge/spool.sqlite", entries=3, bytes=4096),
-    }
-    return UpstreamStatus(**(said | changed))  # type: ignore[arg-type]
+    return msgspec.structs.replace(told, **(usual | changed))
 
 
 def description(outputs: int = 2, inputs: int = 1) -> AgentDescription:
@@ -78,23 +69,19 @@ def _box(size: int) -> BoxSpace:
 
 
 def moment(
-    number: int, kind: Kind = Kind.STEP, *, sensors: int = 2, motors: int = 1, **changed: object
+    number: int,
+    kind: Kind = Kind.STEP,
+    *,
+    step: int | None = None,
+    sensors: int = 2,
+    motors: int = 1,
+    terminated: bool = False,
 ) -> Moment:
-    said: dict[str, object] = {
-        "number": number,
-        "kind": kind,
-        "episode": 1,
-        "step": number,
-        "inputs": np.full(motors, 0.5, np.float32).tobytes() if kind is Kind.STEP else b"",
-        "observation": np.full(sensors, number / 1000, np.float32).tobytes(),
-        "infos": np.ones(1, np.float32).tobytes(),
-        "reward": 1.0,
-        "terminated": False,
-        "truncated": False,
-        "reason": "",
-        "seed": 5,
-    }
-    return Moment(**(said | changed))  # type: ignore[arg-type]
+    inputs = np.full(motors, 0.5, np.float32).tobytes() if kind is Kind.STEP else b""
+    observation = np.full(sensors, number / 1000, np.float32).tobytes()
+    infos = np.ones(1, np.float32).tobytes()
+    step = number if step is None else step
+    return Moment(number, kind, 1, step, inputs, observation, infos, 1.0, terminated, False, "", 5)
 
 
 @dataclass
@@ -129,23 +116,22 @@ class SyntheticSource:
             self.watchers -= 1
 
 
+@dataclass
 class _Watching:
-    def __init__(self, source: SyntheticSource) -> None:
-        self._source = source
-        self.description = source.described
+    source: SyntheticSource
+
+    @property
+    def description(self) -> AgentDescription:
+        return self.source.described
 
     async def moments(self) -> Moments:
-        source = self._source
+        source = self.source
         await trio.sleep(source.pause)
         first = source.number + 1
         source.number += source.batch
-        described = source.described
-        return Moments(
-            [
-                moment(number, sensors=len(described.outputs), motors=len(described.inputs))
-                for number in range(first, source.number + 1)
-            ]
-        )
+        sensors, motors = len(self.description.outputs), len(self.description.inputs)
+        numbers = range(first, source.number + 1)
+        return Moments([moment(number, sensors=sensors, motors=motors) for number in numbers])
 
 
 @asynccontextmanager

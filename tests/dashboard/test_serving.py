@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from urllib.parse import quote
 
 import pytest
@@ -48,14 +49,8 @@ async def test_a_stream_begins_with_all_and_goes_on_with_what_changes(source: Sy
     async with opened(source) as dashboard, listening_to(dashboard.port) as events:
         assert events.status == 200
         first = await events.next("changed")
-        assert {kind for kind, _, _ in first} == {
-            "daemon",
-            "simulator",
-            "agent",
-            "history",
-            "upstream",
-            "warning",
-        }
+        kinds = {"daemon", "simulator", "agent", "history", "upstream", "warning"}
+        assert {kind for kind, _, _ in first} == kinds
         source.told = [status(upstreams=[upstream("connection refused")])]
         assert (await events.part("upstream"))["status"]["trouble"] == "connection refused"
         source.told = [status(ready=False, connection="waiting for the simulator")]
@@ -106,39 +101,27 @@ async def test_only_so_many_pages_are_kept_up_to_date(
             assert refused.status == 503
             assert refused.headers["retry-after"]
             assert (await ask(dashboard.port)).status == 200
-        with trio.fail_after(WITHIN):
-            while True:
-                async with listening_to(dashboard.port) as again:
-                    if again.status == 200:
-                        break
-                await trio.sleep(0.02)
+        while True:
+            async with listening_to(dashboard.port) as again:
+                if again.status == 200:
+                    break
+            await trio.sleep(0.02)
 
 
-@pytest.fixture
-def room_for_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page takes two connections."""
-    limited = type(
-        "Limited", (door.Door,), {"__init__": lambda self, inside: door.Door.__init__(self, inside, most=2)}
-    )
-    monkeypatch.setattr(serving, "Door", limited)
-
-
-@pytest.mark.usefixtures("room_for_two")
-async def test_a_host_that_takes_all_connections_gives_way_to_another(source: SyntheticSource) -> None:
+async def test_a_host_that_takes_all_connections_gives_way_to_another(
+    source: SyntheticSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "Door", partial(door.Door, most=2))
     async with opened(source) as dashboard:
         first, second = [
             await trio.open_tcp_stream("127.0.0.1", dashboard.port, local_address="127.0.0.2")
             for _ in range(2)
         ]
-        async with listening_to(dashboard.port):
-            with trio.fail_after(WITHIN):
-                assert await first.receive_some(1) == b""
+        async with first, second, listening_to(dashboard.port):
+            assert await first.receive_some(1) == b""
             # That one is served still.
             await second.send_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            with trio.fail_after(WITHIN):
-                assert (await second.receive_some(12)).startswith(b"HTTP/1.1 200")
-        await first.aclose()
-        await second.aclose()
+            assert (await second.receive_some(12)).startswith(b"HTTP/1.1 200")
 
 
 class Restless(SyntheticSource):
@@ -150,15 +133,9 @@ class Restless(SyntheticSource):
         return [status(agents=[*agents, *status().agents])]
 
 
-def flooding() -> SyntheticSource:
-    """So much to tell that the buffers of a visitor who reads nothing are soon full."""
-    source = SyntheticSource(described=description(outputs=48, inputs=48))
-    source.batch = 64
-    return source
-
-
 async def test_a_browser_that_reads_nothing_delays_no_other_one() -> None:
-    source = flooding()
+    # So much to tell that the buffers of a visitor who reads nothing are soon full.
+    source = SyntheticSource(described=description(outputs=48, inputs=48), batch=64)
     async with (
         opened(source) as dashboard,
         listening_to(dashboard.port, "?agent=robot", buffer=2048),
@@ -171,12 +148,7 @@ async def test_a_browser_that_reads_nothing_delays_no_other_one() -> None:
 
 
 async def test_a_browser_that_reads_nothing_is_shown_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    hasty = type(
-        "Hasty",
-        (door.Door,),
-        {"__init__": lambda self, inside: door.Door.__init__(self, inside, patience=0.3)},
-    )
-    monkeypatch.setattr(serving, "Door", hasty)
+    monkeypatch.setattr(serving, "Door", partial(door.Door, patience=0.3))
     source = Restless()
     async with opened(source) as dashboard, listening_to(dashboard.port, "?agent=robot", buffer=2048):
         await until(lambda: source.watchers == 1)
@@ -188,35 +160,29 @@ async def test_a_browser_that_reads_nothing_is_shown_out(monkeypatch: pytest.Mon
 
 async def test_streams_end_with_the_dashboard_and_so_does_one_that_nobody_reads() -> None:
     source = Restless()
+    over = trio.Event()
+
+    async def read(port: int, buffer: int | None = None) -> None:
+        async with listening_to(port, "?agent=robot", buffer=buffer) as events:
+            if buffer is not None:
+                await trio.sleep_forever()
+            await events.next("end")
+            await events.end()
+            over.set()
+
     with capture_logs() as logs:
         async with trio.open_nursery() as nursery:
             async with opened(source) as dashboard:
-                reading = await nursery.start(_read_to_the_end, dashboard.port)
-                await nursery.start(_read_nothing, dashboard.port)
+                nursery.start_soon(read, dashboard.port)
+                nursery.start_soon(read, dashboard.port, 2048)
                 await until(lambda: source.watchers == 2)
                 # Until what nobody reads has filled all buffers on its way.
                 looks = source.looks
                 await until(lambda: source.looks > looks + 8)
-            with trio.fail_after(WITHIN):
-                await reading.wait()
+            await until(over.is_set)
             assert not source.watchers
             nursery.cancel_scope.cancel()
     assert [entry["event"] for entry in logs] == ["dashboard open"]
-
-
-async def _read_to_the_end(port: int, *, task_status: trio.TaskStatus[trio.Event]) -> None:
-    over = trio.Event()
-    async with listening_to(port, "?agent=robot") as events:
-        task_status.started(over)
-        await events.next("end")
-        await events.end()
-        over.set()
-
-
-async def _read_nothing(port: int, *, task_status: trio.TaskStatus[None]) -> None:
-    async with listening_to(port, "?agent=robot", buffer=2048):
-        task_status.started()
-        await trio.sleep_forever()
 
 
 async def test_a_failure_in_it_is_a_warning_and_it_is_opened_again(
@@ -234,30 +200,24 @@ async def test_a_failure_in_it_is_a_warning_and_it_is_opened_again(
     monkeypatch.setattr(source, "statuses", failing)
     with capture_logs() as logs:
         async with opened(source) as dashboard:
-            with trio.fail_after(WITHIN):
-                while True:
-                    try:
-                        async with listening_to(dashboard.port) as again:
-                            await again.next("changed")
-                            if source.looks > 2:
-                                break
-                    except (EOFError, trio.BrokenResourceError):
-                        await trio.sleep(0.05)
+            while source.looks <= 2:
+                with suppress(EOFError, trio.BrokenResourceError):
+                    async with listening_to(dashboard.port) as again:
+                        await again.next("changed")
+                await trio.sleep(0.05)
     assert "the dashboard failed, and is opened again" in {entry["event"] for entry in logs}
 
 
-async def test_what_is_no_http_is_answered_and_forgotten(source: SyntheticSource) -> None:
+@pytest.mark.parametrize(
+    "said",
+    [b"\0" * 100, b"GET / HTTP/1.1\r\n\r\n", b"GET /\xc3\xa4 HTTP/1.1\r\nHost: localhost\r\n\r\n"],
+    ids=["zeros", "no host", "high bytes"],
+)
+async def test_what_is_no_http_is_answered_and_forgotten(source: SyntheticSource, said: bytes) -> None:
     async with opened(source) as dashboard:
-        with trio.fail_after(WITHIN):
-            for said in (
-                b"\0" * 100,
-                b"GET / HTTP/1.1\r\n\r\n",
-                b"GET /\xc3\xa4 HTTP/1.1\r\nHost: localhost\r\n\r\n",
-            ):
-                async with await trio.open_tcp_stream("127.0.0.1", dashboard.port) as stream:
-                    await stream.send_all(said)
-                    answer = await stream.receive_some(1000)
-                    assert answer.startswith(b"HTTP/1.1 4"), said
+        async with await trio.open_tcp_stream("127.0.0.1", dashboard.port) as stream:
+            await stream.send_all(said)
+            assert (await stream.receive_some(1000)).startswith(b"HTTP/1.1 4")
         assert (await ask(dashboard.port)).status == 200
 
 

@@ -58,8 +58,7 @@ class Events:
         return found
 
     async def begin(self) -> None:
-        head = await self._until(b"\r\n\r\n")
-        self.status = int(head.split()[1])
+        self.status = int((await self._until(b"\r\n\r\n")).split()[1])
 
     async def next(self, kind: str) -> Any:
         """The data of the next event of that kind."""
@@ -83,20 +82,16 @@ class Events:
 
 
 @asynccontextmanager
-async def listening_to(
-    port: int, query: str = "", *, begin: bool = True, buffer: int | None = None
-) -> AsyncIterator[Events]:
+async def listening_to(port: int, query: str = "", *, buffer: int | None = None) -> AsyncIterator[Events]:
     """Hangs up in the end. ``buffer``: bytes that the kernel takes for a visitor that reads nothing."""
     with trio.fail_after(WITHIN):
         sock = trio.socket.socket()
         if buffer is not None:
             sock.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_RCVBUF, buffer)
         await sock.connect(("127.0.0.1", port))
-        stream = trio.SocketStream(sock)
-        async with stream:
+        async with trio.SocketStream(sock) as stream:
             request = f"GET /events{query} HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n"
             await stream.send_all(request.encode())
             events = Events(stream)
-            if begin:
-                await events.begin()
+            await events.begin()
             yield events
