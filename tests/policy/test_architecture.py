@@ -23,14 +23,6 @@ if TYPE_CHECKING:
 RANDOM = np.random.default_rng(3)
 
 
-@pytest.mark.parametrize("encoder", [SHARED, SEPARATE])
-def test_sizes_and_depth_are_read_from_the_keys(encoder: str) -> None:
-    found = read_architecture(module_weights(5, (8, 7, 6), 3, encoder=encoder))
-    assert [(layer.inputs, layer.outputs) for layer in found.encoder] == [(5, 8), (8, 7), (7, 6)]
-    assert [(layer.inputs, layer.outputs) for layer in found.head] == [(6, 3)]
-    assert (found.inputs, found.outputs) == (5, 3)
-
-
 def test_the_actors_own_encoder_is_taken_where_the_critic_has_one_too() -> None:
     weights = module_weights(5, encoder=SEPARATE)
     weights |= dense(RANDOM, "encoder.critic_encoder.net.mlp.0.", 5, 99)

@@ -50,14 +50,6 @@ def test_weights_come_back_as_they_were_saved(tmp_path: Path, save: Any) -> None
     Policy(found, box(4), DiscreteSpace(2))
 
 
-def test_weights_of_other_layouts_and_sizes_are_taken_too(tmp_path: Path) -> None:
-    array = np.arange(6.0).reshape(2, 3)
-    data = npz(columns=np.asfortranarray(array), swapped=array.astype(">f4"), half=array.astype(np.float16))
-    found = read_policy(written(tmp_path, "policy.NPZ", data))
-    assert isinstance(found, dict)
-    assert all(np.array_equal(each, array) and each.dtype == np.float32 for each in found.values())
-
-
 def test_a_model_comes_back_as_its_bytes(tmp_path: Path) -> None:
     model = recorded("discrete")
     assert read_policy(written(tmp_path, "policy.onnx", model)) == model

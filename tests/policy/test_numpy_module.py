@@ -10,14 +10,13 @@ import pytest
 from ospbridge.errors import ConfigurationError
 from ospbridge.policy.activations import ACTIVATIONS, activation
 from ospbridge.policy.numpy_module import NumpyModule
-from tests.policy.weights import SHARED, dense, module_weights, plainly
+from tests.policy.weights import SHARED, dense, module_weights
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 RANDOM = np.random.default_rng(3)
 OBSERVATIONS = RANDOM.normal(size=(7, 4)).astype(np.float32)
-CLIP = "pi.log_std_clip_param_const"
 
 
 def made(
@@ -33,14 +32,6 @@ def test_the_weights_are_copied() -> None:
     for array in weights.values():
         array[:] = 0.0
     assert np.array_equal(module.forward(OBSERVATIONS), before)
-
-
-def test_new_weights_are_acted_from_at_once_whatever_the_sizes_of_their_layers() -> None:
-    module = made(module_weights())
-    for weights in (module_weights(seed=2), module_weights(hiddens=(3, 9, 5), seed=3)):
-        module.load(weights)
-        assert np.abs(module.forward(OBSERVATIONS) - plainly(weights, OBSERVATIONS)).max() < 1e-5
-        assert np.abs(module.forward_row(OBSERVATIONS[0]) - plainly(weights, OBSERVATIONS)[0]).max() < 1e-5
 
 
 @pytest.mark.parametrize("key", [key for key in module_weights() if "mlp" in key])
@@ -64,42 +55,7 @@ def test_weights_that_are_no_floating_numbers_are_refused(dtype: Any) -> None:
         made(weights)
 
 
-def test_another_width_of_observations_is_refused_with_both_shapes() -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"\(8, 5\), expected \(8, 4\): the agent's observation"
-    ) as caught:
-        made(module_weights(5))
-    assert "net.mlp.0.weight" in caught.value.message
-    assert "observation space" in caught.value.hint
-
-
 # --- a Gaussian's deviations ----------------------------------------------------------------------------------------
-
-
-def with_clip(limit: float) -> dict[str, NDArray[np.float32]]:
-    weights = module_weights(outputs=4) | {CLIP: np.array([limit], np.float32)}
-    weights["pi.net.mlp.0.bias"][:] = [5.0, -5.0, 5.0, -5.0]
-    return weights
-
-
-def test_the_logarithms_of_deviations_are_limited_and_the_means_are_not() -> None:
-    module = made(with_clip(0.5), outputs=4, gaussian=True)
-    for outputs in (module.forward(OBSERVATIONS), module.forward_row(OBSERVATIONS[0])[None]):
-        assert np.abs(outputs[:, :2]).max() > 0.5
-        assert np.abs(outputs[:, 2:]).max() == 0.5
-
-
-def test_free_deviations_stand_behind_the_means_within_the_limit() -> None:
-    weights = module_weights() | {"pi.log_std": np.array([0.25, -3.0], np.float32)}
-    weights[CLIP][:] = 2.0
-    module = made(weights, outputs=4, gaussian=True)
-    expected = plainly(weights, OBSERVATIONS)
-    for outputs, means in (
-        (module.forward(OBSERVATIONS), expected),
-        (module.forward_row(OBSERVATIONS[0])[None], expected[:1]),
-    ):
-        assert np.abs(outputs[:, :2] - means).max() < 1e-5
-        assert (outputs[:, 2:] == [0.25, -2.0]).all()
 
 
 # --- activations ----------------------------------------------------------------------------------------------------

@@ -28,33 +28,30 @@ EXTERNAL = number(14, 1)
 FILE = part(13, part(1, "location") + part(2, "/etc/passwd"))
 
 
-@pytest.mark.parametrize("outside", [EXTERNAL, FILE, EXTERNAL + FILE])
-def test_weights_in_another_file_are_refused(outside: bytes) -> None:
-    data = model([node("MatMul", ["x", "w"], ["y"])], [tensor("w", MATRIX) + outside], [], [])
-    with pytest.raises(ConfigurationError, match="in another file, which is never opened") as caught:
-        check_model(data)
-    assert "external_data=False" in caught.value.hint
+def constant(attribute: bytes) -> bytes:
+    return node("Constant", [], ["c"], part(1, "value") + attribute)
 
 
 @pytest.mark.parametrize(
-    "attribute",
+    "data",
     [
-        part(5, tensor("t", MATRIX) + FILE),
-        part(10, tensor("t", MATRIX) + FILE),
-        part(22, part(1, tensor("values", MATRIX) + FILE)),
-        part(23, part(2, tensor("indices", MATRIX) + EXTERNAL)),
+        *(
+            model([node("MatMul", ["x", "w"], ["y"])], [tensor("w", MATRIX) + outside], [], [])
+            for outside in (EXTERNAL, FILE, EXTERNAL + FILE)
+        ),
+        model([constant(part(5, tensor("t", MATRIX) + FILE))], [], [], []),
+        model([constant(part(10, tensor("t", MATRIX) + FILE))], [], [], []),
+        model([constant(part(22, part(1, tensor("values", MATRIX) + FILE)))], [], [], []),
+        model([constant(part(23, part(2, tensor("indices", MATRIX) + EXTERNAL)))], [], [], []),
+        linear_model(MATRIX)
+        + part(25, part(1, "f") + part(7, constant(part(5, tensor("t", MATRIX) + FILE)))),
     ],
+    ids=["external", "file", "both", "constant", "constants", "sparse values", "sparse indices", "function"],
 )
-def test_constants_in_another_file_are_refused(attribute: bytes) -> None:
-    constant = node("Constant", [], ["c"], part(1, "value") + attribute)
-    with pytest.raises(ConfigurationError, match="in another file"):
-        check_model(model([constant], [], [], []))
-
-
-def test_constants_of_a_function_in_another_file_are_refused() -> None:
-    function = part(1, "f") + part(7, node("Constant", [], ["c"], part(5, tensor("t", MATRIX) + FILE)))
-    with pytest.raises(ConfigurationError, match="in another file"):
-        check_model(linear_model(MATRIX) + part(25, function))
+def test_weights_in_another_file_are_refused(data: bytes) -> None:
+    with pytest.raises(ConfigurationError, match="in another file, which is never opened") as caught:
+        check_model(data)
+    assert "external_data=False" in caught.value.hint
 
 
 @pytest.mark.parametrize("field", [6, 11])

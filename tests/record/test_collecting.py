@@ -15,24 +15,6 @@ if TYPE_CHECKING:
     from ospbridge.record.episode import RecordedEpisode
 
 
-@pytest.mark.parametrize("steps", [1, 256, 257, 3000])
-def test_what_comes_next_does_not_change_what_was_handed_over(steps: int) -> None:
-    found: list[RecordedEpisode] = []
-    collector = EpisodeCollector(whose(), at_once(found.append))
-    for number in range(3):
-        play(collector, steps, seed=number + 1, first=1000.0 * number, terminated=True)
-    for number, episode in enumerate(found):
-        assert (len(episode), episode.seed, episode.how) == (steps, number + 1, "terminated")
-        np.testing.assert_array_equal(
-            episode.observations[:, 0], np.arange(steps + 1) + np.float32(1000.0 * number)
-        )
-        np.testing.assert_array_equal(episode.actions, (np.arange(steps) + 1) % 2)
-        np.testing.assert_array_equal(episode.rewards, (np.arange(steps) + 1 + 1000.0 * number) / 4)
-        np.testing.assert_array_equal(episode.infos[:, 1], -np.arange(steps + 1) - 1000.0 * number)
-        assert episode.terminated.tolist() == [False] * (steps - 1) + [True]
-        assert not episode.truncated.any()
-
-
 def test_ctrl_c_while_a_part_is_handed_over_costs_neither_it_nor_the_rest_of_the_episode() -> None:
     found: list[RecordedEpisode] = []
     left = [KeyboardInterrupt()] * 2
@@ -87,6 +69,9 @@ def test_an_episode_is_over_although_handing_it_over_failed() -> None:
     assert [len(episode) for episode in taken] == [300, 2]
 
 
+ARRAYS = ("observations", "actions", "rewards", "infos", "terminated", "truncated")
+
+
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("memory", [3000, 2**20], ids=["in parts", "whole"])
 @pytest.mark.parametrize("noted", [False, True], ids=["plain", "annotated"])
@@ -96,45 +81,39 @@ def test_how_many_steps_are_put_together_at_once_changes_nothing(
     together: int, actions: int, noted: bool, memory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = 700
-    took = (
-        np.arange(steps) % 2
-        if not actions
-        else np.linspace(-1, 1, 2 * steps, dtype=np.float32).reshape(-1, 2)
-    )
-    brought = [feedback(number + 1) for number in range(steps)]
-    logps = [-0.5 * number for number in range(steps)] if noted else [0.0] * steps
-    noise = [np.array([number, -number], np.float32) if noted else None for number in range(steps)]
-    objects: list[RecordedEpisode] = []
-    numbers: list[RecordedEpisode] = []
-    for found in (objects, numbers):
-        if found is numbers:
+    took = np.linspace(-1, 1, steps * max(actions, 1), dtype=np.float32).reshape(steps, -1)
+    if not actions:
+        took = np.arange(steps) % 2
+    found: list[list[RecordedEpisode]] = [[], []]
+    for taken, as_bytes in zip(found, (False, True), strict=True):
+        if as_bytes:
             monkeypatch.setattr("ospbridge.record.collecting.TOGETHER", together)
-        collector = EpisodeCollector(whose(actions=actions), at_once(found.append), memory=memory)
+        collector = EpisodeCollector(whose(actions=actions), at_once(taken.append), memory=memory)
         collector.begin(feedback(0))
-        for action, one, logp, inputs in zip(took, brought, logps, noise, strict=True):
-            if found is objects:
-                collector.step(action, one, logp=logp, dist_inputs=inputs)
-            else:
-                drawn = None if inputs is None else inputs.tobytes()
+        for number, action in enumerate(took):
+            one = feedback(number + 1)
+            logp, drawn = (-0.5 * number, np.array([number, -number], np.float32)) if noted else (0.0, None)
+            if as_bytes:
                 infos = tuple(one.info["infos"].values())
+                inputs = None if drawn is None else drawn.tobytes()
                 seen = one.observation.tobytes()
-                collector.add((np.float32(action).tobytes(), seen, one.reward, infos, logp, drawn, None))
+                collector.add((np.float32(action).tobytes(), seen, one.reward, infos, logp, inputs, None))
+            else:
+                collector.step(action, one, logp=logp, dist_inputs=drawn)
         collector.end("lost", "enough")
-    assert len(objects) == len(numbers)
-    assert (len(objects) > 1) == (memory == 3000)
-    np.testing.assert_array_equal(np.concatenate([part.actions for part in objects]), took)
+    whole, numbers = found
+    assert len(whole) == len(numbers)
+    assert (len(whole) > 1) == (memory == 3000)
+    np.testing.assert_array_equal(np.concatenate([part.actions for part in whole]), took)
     np.testing.assert_array_equal(
-        np.concatenate([part.rewards for part in objects]), (np.arange(steps) + 1) / 4
+        np.concatenate([part.rewards for part in whole]), (np.arange(steps) + 1) / 4
     )
-    for kept, same in zip(objects, numbers, strict=True):
+    for kept, same in zip(whole, numbers, strict=True):
         assert (kept.how, kept.t_started) == (same.how, same.t_started)
-        for name in ("observations", "actions", "rewards", "infos", "terminated", "truncated"):
-            np.testing.assert_array_equal(getattr(kept, name), getattr(same, name))
         assert kept.actions.dtype == (np.float32 if actions else np.int64)
         assert (kept.action_logp is not None) == noted
-        if noted:
-            np.testing.assert_array_equal(kept.action_logp, same.action_logp)
-            np.testing.assert_array_equal(kept.action_dist_inputs, same.action_dist_inputs)
+        for name in (*ARRAYS, *(("action_logp", "action_dist_inputs") if noted else ())):
+            np.testing.assert_array_equal(getattr(kept, name), getattr(same, name))
 
 
 @pytest.mark.parametrize("steps", [1, 300])

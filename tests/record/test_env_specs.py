@@ -38,29 +38,19 @@ def recorded(directory: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.loopback
-def test_an_episode_tells_all_that_its_environment_was_made_with(tmp_path: Path) -> None:
+def test_an_episode_tells_all_that_its_environment_was_made_with_also_where_that_is_collected(
+    tmp_path: Path,
+) -> None:
     given: dict[str, Any] = {"agent": "agent", "step_timeout": 7.5, "record": tmp_path, "not_finite": "zero"}
     with UdpSimulator(SyntheticWorld(1, 1), port=0) as simulator:
-        env = gymnasium.make("ospbridge/Agent-v0", simulator=str(simulator.address), **given)
-        env.reset()
-        env.step(np.zeros(1, np.float32))
-        env.close()
-        (episode,) = read_recording(tmp_path)
-        spec = json.loads(episode.env_spec)
-        assert spec["id"] == "ospbridge/Agent-v0"
-        assert spec["kwargs"] == {"simulator": str(simulator.address), **given, "record": str(tmp_path)}
-
-
-@pytest.mark.loopback
-def test_an_episode_of_an_environment_that_is_collected_tells_it_too(tmp_path: Path) -> None:
-    with UdpSimulator(SyntheticWorld(1, 1), port=0) as simulator:
-        env = gymnasium.make("ospbridge/Agent-v0", simulator=str(simulator.address), record=tmp_path)
+        given["simulator"] = str(simulator.address)
+        env = gymnasium.make("ospbridge/Agent-v0", **given)
         env.reset()
         env.step(np.zeros(1, np.float32))
         # As where nobody closes it: nothing but the environment itself may keep it alive.
         del env
         (kwargs,) = recorded(tmp_path)
-    assert kwargs["record"] == str(tmp_path)
+    assert kwargs == {**given, "record": str(tmp_path)}
 
 
 @pytest.mark.loopback

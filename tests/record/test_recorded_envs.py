@@ -9,14 +9,13 @@ import gymnasium
 import numpy as np
 import pytest
 
-from ospbridge.errors import ConfigurationError, LocalProtocolError
-from ospbridge.osp.profile import DOCUMENT, NERD
+from ospbridge.errors import LocalProtocolError
+from ospbridge.osp.profile import Profile
 from ospbridge.record.reading import read_recording
-from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.envs.daemons import connected
+from tests.envs.daemons import reached
 
 pytestmark = pytest.mark.loopback
 
@@ -45,26 +44,19 @@ def play_and_compare(env: gymnasium.Env[Any, Any], directory: Path, episodes: in
     assert len(list(read_recording(directory))) == episodes
 
 
-def test_a_direct_environment_records_what_its_caller_saw(tmp_path: Path) -> None:
-    with UdpSimulator(GymWorld(["CartPole-v1"]), port=0, profile=DOCUMENT) as simulator:
-        env = gymnasium.make(
-            "ospbridge/Agent-v0", simulator=str(simulator.address), record=str(tmp_path / "out")
-        )
+@pytest.mark.parametrize("way", ["direct", "hub"])
+def test_an_environment_records_what_its_caller_saw(
+    way: str, profile: Profile, tmp_path: Path, runtime_directory: Path
+) -> None:
+    with (
+        UdpSimulator(GymWorld(["CartPole-v1"]), port=0, profile=profile) as simulator,
+        reached(way, simulator.address, runtime_directory / "hub") as where,
+    ):
+        env = gymnasium.make("ospbridge/Agent-v0", record=str(tmp_path / "out"), **where)
         play_and_compare(env, tmp_path / "out", 3)
         env.close()
         (first, *_) = read_recording(tmp_path / "out")
-        assert first.simulator == str(simulator.address)
-
-
-def test_an_environment_at_a_hub_records_too(tmp_path: Path, runtime_directory: Path) -> None:
-    hub = runtime_directory / "hub"
-    with (
-        UdpSimulator(GymWorld(["CartPole-v1"]), port=0, profile=NERD) as simulator,
-        connected(simulator.address, hub),
-    ):
-        env = gymnasium.make("ospbridge/Agent-v0", bridge=f"unix:{hub}", record=str(tmp_path))
-        play_and_compare(env, tmp_path, 3)
-        env.close()
+        assert first.simulator in where.values()
 
 
 def test_a_lost_session_is_written_with_its_reason(tmp_path: Path) -> None:
@@ -79,24 +71,3 @@ def test_a_lost_session_is_written_with_its_reason(tmp_path: Path) -> None:
     assert (len(episode), episode.how) == (2, "truncated")
     assert "connection refused" in episode.reason
     env.close()
-
-
-def test_an_episode_under_way_is_written_when_the_environment_closes(tmp_path: Path) -> None:
-    with UdpSimulator(SyntheticWorld(1, 2), port=0) as simulator:
-        env = gymnasium.make("ospbridge/Agent-v0", simulator=str(simulator.address), record=str(tmp_path))
-        env.reset(seed=1)
-        env.step(np.zeros(1, np.float32))
-        env.close()
-    (episode,) = read_recording(tmp_path)
-    assert (len(episode), episode.how) == (1, "abandoned")
-
-
-def test_a_directory_that_cannot_serve_is_told_and_the_agent_stays_free(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with UdpSimulator(SyntheticWorld(1, 2), port=0) as simulator:
-        with pytest.raises(ConfigurationError, match="cannot be recorded"):
-            gymnasium.make(
-                "ospbridge/Agent-v0", simulator=str(simulator.address), record=str(tmp_path / "file")
-            )
-        with BlockingSession.connect(simulator.address, reclaim_stale=False) as session:
-            assert all(entry.available for entry in session.agents())

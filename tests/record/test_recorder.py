@@ -73,15 +73,6 @@ def test_an_episode_that_did_not_end_is_written_at_the_next_reset_and_when_close
     assert second.truncated.tolist() == [False, False, False, True]
 
 
-def test_steps_before_a_reset_and_behind_an_end_are_no_episode(tmp_path: Path) -> None:
-    recorder = recorder_into(tmp_path, whose())
-    recorder.step(0, feedback(1))
-    play(recorder, 1, terminated=True)
-    recorder.step(0, feedback(2))
-    recorder.close()
-    assert [len(episode) for episode in read_recording(tmp_path)] == [1]
-
-
 def test_an_endless_episode_takes_bounded_memory_and_goes_on_in_the_next_file(tmp_path: Path) -> None:
     recorder = recorder_into(tmp_path, whose(), memory=2000)
     play(recorder, 100, truncated=True)

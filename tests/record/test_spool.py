@@ -156,19 +156,6 @@ def test_what_was_there_before_is_read_from_the_disk_and_what_came_behind_it_as_
         assert taken(spool) == [("e", None)]
 
 
-@pytest.mark.parametrize("limit", [("MOST", 3), ("LARGEST", 12)])
-def test_what_is_too_much_for_the_memory_is_on_the_disk_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: tuple[str, int]
-) -> None:
-    monkeypatch.setattr(f"ospbridge.record.spool_recent.{limit[0]}", limit[1])
-    with Spool(tmp_path / "spool") as spool:
-        for names in ("abc", "d"):
-            spool.put_made(8, partial(make, *names))
-            assert spool.settle(30)
-            assert (taken(spool) is None) == (names == "d")
-        assert keys(spool) == ["a", "b", "c", "d"]
-
-
 # --- what waits for the disk ------------------------------------------------------------------------------------------
 
 
@@ -256,19 +243,6 @@ def test_what_exceeds_the_limit_alone_or_is_there_already_drives_nothing_out(
         assert (figures.entries, figures.bytes, figures.dropped) == (3, 300, 1)
 
 
-@both
-def test_what_was_handed_out_and_gave_way_is_not_counted_as_lost(tmp_path: Path) -> None:
-    with Spool(tmp_path / "spool", limit=250) as spool:
-        put(spool, "a", "b")
-        under_way = spool.take(steps=10, size=ALL)
-        put(spool, "c")
-        assert spool.figures.dropped == 0
-        spool.forget(under_way)
-        assert (spool.figures.entries, spool.figures.bytes) == (2, 200)
-        spool.hand_back()
-    assert spool.figures.dropped == 0
-
-
 NOT_ARRIVED: dict[str, Callable[[Spool], object]] = {
     "handed back": lambda spool: spool.hand_back(),
     "taken again": lambda spool: spool.take(steps=1, size=1),
@@ -296,37 +270,6 @@ def test_what_gave_way_while_it_was_under_way_and_does_not_arrive_is_counted(
 
 
 # --- what it was lost to ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("when_full", WhenFull)
-def test_what_a_full_spool_loses_is_told_from_what_waits_too_long(
-    tmp_path: Path, when_full: WhenFull
-) -> None:
-    with Spool(tmp_path / "spool", limit=250, unwritten=EACH + 150, when_full=when_full) as spool:
-        for name in "abc":
-            put(spool, name)
-        with spool._lock:
-            assert [spool.put(name, 1, bytes(100)) for name in "de"] == [True, False]
-        assert spool.settle(30)
-        figures = spool.figures
-        assert (figures.no_room, figures.too_slow, figures.refused, figures.dropped) == (2, 1, 0, 3)
-
-
-def test_what_a_disk_that_refuses_loses_is_told_from_what_a_slow_one_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Spool(tmp_path / "spool", unwritten=EACH + 150) as spool:
-        with monkeypatch.context() as refusing:
-            refusing.setattr(SpoolFile, "_insert_all", refused)
-            assert spool.put("a", 1, bytes(100))
-            until(lambda: spool.figures.trouble)
-            assert not spool.put("b", 1, bytes(100))
-        assert spool.settle(30)
-        with spool._lock:
-            assert [spool.put(name, 1, bytes(100)) for name in "cd"] == [True, False]
-        assert spool.settle(30)
-        figures = spool.figures
-        assert (figures.no_room, figures.too_slow, figures.refused, figures.dropped) == (0, 1, 1, 2)
 
 
 def test_a_refusing_disk_is_told_and_survived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

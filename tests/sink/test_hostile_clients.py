@@ -24,7 +24,6 @@ from ospbridge.sink.store import Store
 from ospbridge.transport.tls import parse_stream
 from tests.sink.clients import (
     PING,
-    PONG,
     WITHIN,
     episodes,
     fragment,
@@ -137,20 +136,6 @@ async def test_who_never_finishes_its_first_message_is_dismissed(monkeypatch: py
                 assert heard == b""
     (told,) = [line for line in logs if line["event"] == "a client is dismissed"]
     assert "it said nothing" in told["reason"]
-
-
-async def test_who_has_said_something_may_be_silent_for_as_long_as_it_likes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(serving, "GREET_WITHIN", 1.0)
-    async with sink() as address:
-        stream = await trio.open_tcp_stream("127.0.0.1", address.endpoint.port)
-        async with stream:
-            for pause in (1.1, 0.0):
-                with trio.fail_after(WITHIN):
-                    await stream.send_all(said(PING))
-                    assert PONG in await stream.receive_some(1000)
-                await trio.sleep(pause)
 
 
 # --- how they go -------------------------------------------------------------------------------------------------

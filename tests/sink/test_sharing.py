@@ -13,7 +13,6 @@ import trio
 from ospbridge.errors import ConfigurationError
 from ospbridge.interface import DiscreteSpace
 from ospbridge.record.reading import read_recording
-from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
 from ospbridge.rllink.fragments import EpisodeFragment
 from ospbridge.sink import serving
 from ospbridge.sink.store import Store
@@ -89,18 +88,6 @@ def unannotated(name: str, actions: list[int], choices: int | None) -> EpisodeFr
     steps = len(actions)
     observations, rewards = np.zeros((steps + 1, 2), np.float32), np.zeros(steps, np.float32)
     return EpisodeFragment(name, observations, np.array(actions), rewards, terminated=True, choices=choices)
-
-
-@pytest.mark.loopback
-@pytest.mark.trio
-@pytest.mark.parametrize("dialect", [JSON, MSGPACK])
-async def test_all_episodes_of_an_agent_are_recorded_with_the_choices_that_it_has(
-    tmp_path: Path, dialect: Dialect
-) -> None:
-    with Store(tmp_path) as store:
-        async with sink(store) as address, linked(address, dialect) as connection:
-            await sent(connection, unannotated("a", [0, 0], 4), unannotated("b", [0, 2, 1], 4))
-    assert [episode.action_space for episode in read_recording(tmp_path)] == [DiscreteSpace(4)] * 2
 
 
 @pytest.mark.parametrize("said", [None, 2, 0, 2**24 + 1, 2**40])

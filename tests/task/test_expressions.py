@@ -44,13 +44,6 @@ def test_what_an_expression_computes(source: str, expected: float) -> None:
     assert value(source, x=2.0, y=3.0) == pytest.approx(expected)
 
 
-def test_only_the_names_that_are_used_are_asked_for() -> None:
-    judge = Judge({"reward": "theta + prev.x", "terminated": "theta > 1"}, NAMES)
-    assert judge.names == ("x", "theta")
-    assert judge.looks_back
-    assert not Judge({"reward": "theta"}, NAMES).looks_back
-
-
 def test_every_listed_function_can_be_called() -> None:
     arguments = {"min": "1, 2", "max": "1, 2", "atan2": "1, 2", "clip": "1, 2, 3"}
     for name in FUNCTIONS:

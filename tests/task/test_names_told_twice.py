@@ -51,13 +51,6 @@ def test_a_glob_acts_on_each_input_once(globs: str, order: list[float]) -> None:
     assert tried.inputs(np.array([0.25, 0.5, 0.75], np.float32)).tolist() == [each / 4 for each in order]
 
 
-def test_a_glob_observes_each_output_and_info_once_in_its_own_range() -> None:
-    tried = task('[agent.observe]\noutputs = ["/A*", "*"]\ninfos = ["/H*", "/Depth"]\n')
-    assert highest(tried.observation_space) == [1.0, 3.0, 2.0, 5.0, 6.0, 4.0]
-    observation = tried.begin(brought(), seed=1).observation
-    assert observation.tolist() == np.array([0.1, 0.3, 0.2, 2, 3, 1], np.float32).tolist()
-
-
 def test_who_names_one_of_several_is_told_where_they_are() -> None:
     with pytest.raises(ScenarioInvalid) as caught:
         task(

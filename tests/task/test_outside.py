@@ -96,21 +96,3 @@ def test_what_float32_rounds_at_the_end_of_a_range_is_in_it() -> None:
     ranges.look(np.array([0.1001, 1.0], np.float32), remark)
     assert told == ["'a' of agent 'arm' is 0.1001, outside its range from -0.1 to 0.1: so"]
     assert not ranges.possible
-
-
-@pytest.mark.parametrize("how", ["by an event", "by its length", "by the simulator"])
-def test_the_last_one_of_an_episode_is_looked_at(how: str) -> None:
-    infos = ("/episode/terminated",) if how == "by the simulator" else ()
-    tried = (
-        PlainTask(arm(infos=infos), bounded=True)
-        if infos
-        else task('[agent.episode]\nterminated_on = ["fell"]\nmax_steps = 2')
-    )
-    told = heard(tried)
-    tried.begin(outcome(0.5, infos=[0.0] * len(infos)), seed=1)
-    tried.evaluate(outcome(1.5, infos=[0.0] * len(infos)), seed=1)
-    assert told == []
-    events = ["fell"] if how == "by an event" else []
-    feedback = tried.evaluate(outcome(1.5, events=events, infos=[1.0] * len(infos)), seed=1)
-    assert feedback.terminated or feedback.truncated
-    assert len(told) == 1

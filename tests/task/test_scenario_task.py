@@ -215,17 +215,6 @@ def test_a_sensor_out_of_range_is_as_the_scenario_says(policy: str, seen: float,
     assert not step(tried, 0.0, 0.5).truncated
 
 
-@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
-@pytest.mark.parametrize("policy, ends", [("end", True), ("zero", False), ("pass", False)])
-def test_what_is_not_finite_is_as_the_scenario_says(number: float, policy: str, ends: bool) -> None:
-    tried = task(f'[agent.observe]\nnot_finite = "{policy}"\n')
-    tried.begin(outcome(), seed=1)
-    feedback = step(tried, 0.0, 0.0, number)
-    assert feedback.truncated is ends
-    assert bool(feedback.reason) is ends
-    np.testing.assert_equal(feedback.observation[2], number if policy == "pass" else 0.0)
-
-
 @pytest.mark.parametrize("policy", ["zero", "pass"])
 def test_expressions_see_what_is_not_finite_as_it_came_and_can_ask(policy: str) -> None:
     tried = task(
@@ -236,19 +225,6 @@ def test_expressions_see_what_is_not_finite_as_it_came_and_can_ask(policy: str) 
     told = [step(tried, left) for left in (0.5, float("nan"), 0.25)]
     assert [feedback.reward for feedback in told] == [0.5, -3.0, 0.25]
     assert [feedback.truncated for feedback in told] == [False, False, True]
-
-
-@pytest.mark.parametrize("expression", ['reward = "-left * left"', 'terminated = "left > 0.5"'])
-def test_what_ends_an_episode_since_it_is_no_number_need_not_be_judged(expression: str) -> None:
-    tried = task(NAMES + f"[agent.episode]\n{expression}\n")
-    tried.begin(outcome(), seed=1)
-    feedback = step(tried, float("nan"))
-    assert feedback.truncated
-    assert not feedback.terminated
-    assert "nan" in feedback.reason.lower()
-    assert feedback.reason == feedback.info["reason"]
-    assert np.isfinite(feedback.observation).all()
-    assert np.isfinite(feedback.reward)
 
 
 def test_zeros_as_the_first_observation_need_no_settling() -> None:

@@ -68,12 +68,6 @@ def test_ranges_and_history_are_those_of_each_component() -> None:
     assert high == [np.inf, 1.0, 1.0, 3.0] * 2
 
 
-def test_without_vectors_a_scenario_is_as_it_was() -> None:
-    scenario = read(HEAD + '[agent.observe]\nvalues = ["/G"]\n')
-    assert spelled_out(scenario, {}) is scenario
-    assert spelled_out(scenario, {"/Pos": 3}) == scenario
-
-
 def test_what_must_be_known_is_what_is_observed_or_judged_whole() -> None:
     scenario = read(
         NAMES + '[agent.observe]\nvalues = ["/Seen", "/Turn#1"]\n[agent.episode]\nreward = "y + prev.g"\n'
@@ -117,11 +111,6 @@ def test_it_is_told_when_the_simulator_has_said_what_is_a_vector() -> None:
         spelled_out(scenario, {"/Pos": 12})
     assert caught.value.mistakes == (MISTAKE + ", value:/Pos#2, ..., value:/Pos#11)",)
     assert "ospbridge check" in caught.value.hint
-
-
-def test_a_whole_vector_that_no_expression_uses_is_no_mistake() -> None:
-    scenario = read(f'{NAMES}[agent.episode]\nreward = "y"\n')
-    assert spelled_out(scenario, {"/Pos": 3}) == scenario
 
 
 def test_the_first_component_alone_may_be_a_single_number() -> None:
