@@ -6,36 +6,17 @@ import re
 import threading
 from typing import TYPE_CHECKING, Any
 
-import gymnasium
 import pytest
 
 from ospbridge.errors import AgentNotFound, ConfigurationError, HubNotFound, OspBridgeError, UsageError
 from ospbridge.session import rebuild
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.envs.kinds import step
+from tests.envs.kinds import EVERY_KIND, parallel, single, step, vector
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-
-def single(**options: Any) -> Any:
-    return gymnasium.make("ospbridge/Agent-v0", **options)
-
-
-def vector(**options: Any) -> Any:
-    return gymnasium.make_vec("ospbridge/Agent-v0", num_envs=1, **options)
-
-
-def parallel(**options: Any) -> Any:
-    pytest.importorskip("pettingzoo")
-    from ospbridge.envs.parallel import parallel_env
-
-    return parallel_env(**options)
-
-
-kinds = pytest.mark.parametrize("made", [single, vector, parallel])
 
 
 @pytest.fixture
@@ -44,15 +25,19 @@ def nobody(runtime_directory: Path) -> str:
     return f"unix:{runtime_directory / 'nobody'}"
 
 
-@kinds
+@EVERY_KIND
 def test_an_address_that_is_no_text_is_told_with_an_example(made: Callable[..., Any]) -> None:
     for name, given in (("simulator", 45454), ("simulator", [("127.0.0.1", 45454)]), ("bridge", 1)):
         with pytest.raises(UsageError, match=f"{name} is a text, or a list of them, got") as caught:
             made(**{name: given})
         assert caught.value.hint.startswith(f"for instance {name}=")
+    if made is single:
+        with pytest.raises(UsageError, match="agent is a text, got") as caught:
+            made("127.0.0.1:1", agent=["cart1", "cart2"])
+        assert caught.value.hint == "for instance agent='robot1'"
 
 
-@kinds
+@EVERY_KIND
 def test_an_argument_that_is_none_is_told_with_what_was_meant(made: Callable[..., Any]) -> None:
     for name, meant in (("simulatorr", "simulator"), ("step_timout", "step_timeout"), ("agentss", "agent")):
         with pytest.raises(UsageError, match=f"got an unexpected keyword argument '{name}'") as caught:
@@ -82,14 +67,6 @@ def test_what_gymnasium_takes_elsewhere_is_told_with_where_to_say_it(
     assert re.search(told, str(caught.value))
 
 
-def test_an_agent_that_is_no_text_is_told_with_an_example(nobody: str) -> None:
-    agent: Any = ["cart1", "cart2"]
-    for way in ({"simulator": "127.0.0.1:1"}, {"bridge": nobody}):
-        with pytest.raises(UsageError, match="agent is a text, got") as caught:
-            single(agent=agent, **way)
-        assert caught.value.hint == "for instance agent='robot1'"
-
-
 @pytest.mark.parametrize("made", [single, parallel])
 def test_several_addresses_are_for_vector_environments(made: Callable[..., Any], nobody: str) -> None:
     for name, given in (("simulator", ["127.0.0.1:1", "127.0.0.1:2"]), ("bridge", [nobody, nobody])):
@@ -98,7 +75,7 @@ def test_several_addresses_are_for_vector_environments(made: Callable[..., Any],
         assert "make_vec" in caught.value.hint
 
 
-@kinds
+@EVERY_KIND
 def test_limits_and_profiles_that_cannot_be_are_refused_whichever_the_way(
     made: Callable[..., Any], nobody: str
 ) -> None:
@@ -121,7 +98,7 @@ def test_limits_and_profiles_that_cannot_be_are_refused_whichever_the_way(
         made(simulator="127.0.0.1:1", bridge=nobody)
 
 
-@kinds
+@EVERY_KIND
 def test_options_that_do_not_count_at_a_daemon_are_named_in_a_warning(
     made: Callable[..., Any], nobody: str
 ) -> None:
@@ -138,7 +115,7 @@ def test_options_that_do_not_count_at_a_daemon_are_named_in_a_warning(
         made(bridge=nobody, connect_timeout=0.1, spin=False, wait=0.1)
 
 
-@kinds
+@EVERY_KIND
 def test_a_trace_that_a_daemon_would_have_to_write_is_refused_with_the_way_out(
     made: Callable[..., Any], nobody: str, tmp_path: Path
 ) -> None:
@@ -163,7 +140,7 @@ def test_who_is_not_there_is_said_to_be_waited_for_and_in_the_end_for_how_long(
         assert len(told) == 1
 
 
-@kinds
+@EVERY_KIND
 @pytest.mark.loopback
 def test_a_reset_says_that_it_waits_for_a_simulator_that_is_gone(
     made: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
@@ -181,7 +158,7 @@ def test_a_reset_says_that_it_waits_for_a_simulator_that_is_gone(
     env.close()
 
 
-@kinds
+@EVERY_KIND
 def test_a_simulator_without_agents_is_waited_for_until_its_scene_is_loaded(made: Callable[..., Any]) -> None:
     with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
         scene, simulator.machine.controls = simulator.machine.controls, []

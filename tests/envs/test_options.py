@@ -6,18 +6,21 @@ import inspect
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-import gymnasium
 import numpy as np
 import pytest
 
-from ospbridge.envs import agent_env, options, vector
+from ospbridge.envs import agent_env, options
+from ospbridge.envs import vector as vector_env
+from ospbridge.envs.rllib import env_creator
 from ospbridge.errors import UsageError
 from ospbridge.observe.trace import read_trace
 from ospbridge.record.reading import read_recording
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
+from tests.envs.kinds import parallel, rest, single, vector
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from types import ModuleType
 
@@ -40,7 +43,10 @@ class Asked(dict[str, Any]):
 
 def kinds() -> list[tuple[ModuleType, Any]]:
     """Those that can be had here: one needs an extra."""
-    found: list[tuple[ModuleType, Any]] = [(agent_env, agent_env.AgentEnv), (vector, vector.OspVectorEnv)]
+    found: list[tuple[ModuleType, Any]] = [
+        (agent_env, agent_env.AgentEnv),
+        (vector_env, vector_env.OspVectorEnv),
+    ]
     if find_spec("pettingzoo"):
         from ospbridge.envs import parallel
 
@@ -71,21 +77,11 @@ def test_what_none_of_them_can_be_is_told_with_its_name() -> None:
             assert name in f"{caught.value.message} {caught.value.hint}"
 
 
-def made(kind: str, **options: Any) -> Any:
-    """As each library makes one, of the only agent of a simulator."""
-    if kind == "one":
-        return gymnasium.make("ospbridge/Agent-v0", **options)
-    if kind == "vector":
-        return gymnasium.make_vec("ospbridge/Agent-v0", num_envs=1, **options)
-    if kind == "rllib":
-        from ospbridge.envs.rllib import env_creator
+def rllib_env(simulator: str, **options: Any) -> Any:
+    return env_creator({"simulators": [simulator], **options})
 
-        return env_creator({"simulators": [options.pop("simulator")], **options})
-    if kind == "parallel":
-        pytest.importorskip("pettingzoo", reason="needs the extra: pip install 'ospbridge[pettingzoo]'")
-        from ospbridge.envs.parallel import parallel_env
 
-        return parallel_env(**options)
+def sb3_env(**options: Any) -> Any:
     pytest.importorskip("stable_baselines3", reason="needs the extra: pip install 'ospbridge[sb3]'")
     from ospbridge.envs.sb3 import OspVecEnv
 
@@ -93,26 +89,19 @@ def made(kind: str, **options: Any) -> Any:
 
 
 @pytest.mark.loopback
-@pytest.mark.parametrize("kind", ["one", "vector", "parallel", "sb3", "rllib"])
+@pytest.mark.parametrize("made", [single, vector, parallel, sb3_env, rllib_env])
 def test_files_stay_below_the_directory_in_which_the_environment_was_made(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
     here.mkdir()
     elsewhere.mkdir()
     monkeypatch.chdir(here)
     with UdpSimulator(SyntheticWorld(1, 1), port=0) as simulator:
-        env = made(kind, simulator=str(simulator.address), record="episodes", trace="t.jsonl")
+        env = made(simulator=str(simulator.address), record="episodes", trace="t.jsonl")
         monkeypatch.chdir(elsewhere)
         env.reset()
-        action = np.zeros(1, np.float32)
-        env.step(
-            dict.fromkeys(env.agents, action)
-            if kind == "parallel"
-            else action
-            if kind in {"one", "rllib"}
-            else action[None]
-        )
+        env.step(np.zeros((1, 1), np.float32) if made is sb3_env else rest(env))
         env.close()
     assert len(list(read_recording(here / "episodes"))) == 1
     assert any(record.note.startswith("NEXT_SIMULATION_STEP") for record in read_trace(here / "t.jsonl"))
@@ -128,4 +117,4 @@ def test_a_relative_file_where_the_directory_is_gone_is_told(
     gone.rmdir()
     for name in ("record", "trace"):
         with pytest.raises(UsageError, match=f"{name}='x' is relative to a directory that is not there"):
-            made("one", simulator="127.0.0.1:1", **{name: "x"})
+            single("127.0.0.1:1", **{name: "x"})

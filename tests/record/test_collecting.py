@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -12,6 +12,8 @@ from ospbridge.record.collecting import Collected, EpisodeCollector, at_once
 from tests.record.episodes import feedback, play, whose
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from ospbridge.record.episode import RecordedEpisode
 
 
@@ -81,7 +83,7 @@ def test_how_many_steps_are_put_together_at_once_changes_nothing(
     together: int, actions: int, noted: bool, memory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = 700
-    took = np.linspace(-1, 1, steps * max(actions, 1), dtype=np.float32).reshape(steps, -1)
+    took: NDArray[Any] = np.linspace(-1, 1, steps * max(actions, 1), dtype=np.float32).reshape(steps, -1)
     if not actions:
         took = np.arange(steps) % 2
     found: list[list[RecordedEpisode]] = [[], []]
