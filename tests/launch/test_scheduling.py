@@ -33,13 +33,18 @@ def process() -> Iterator[Listening]:
         yield running
 
 
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
+    return Kernel(monkeypatch)
+
+
 def policies(simulator: RunningSimulator) -> dict[str, int]:
     return dict(Counter(thread.policy for thread in threads_of(simulator)))
 
 
-def raised(call: Callable[[], object]) -> OspBridgeError:
+def raised(call: Callable[..., object], *given: object) -> OspBridgeError:
     with pytest.raises(OspBridgeError) as caught:
-        call()
+        call(*given)
     assert caught.value.hint
     return caught.value
 
@@ -66,7 +71,7 @@ def test_of_two_at_one_port_that_with_the_very_address_is_meant() -> None:
 @loopback
 def test_several_that_share_a_port_are_named(process: Listening) -> None:
     with listening(port=process.address.port) as other:
-        error = raised(lambda: owner_of(process.address))
+        error = raised(owner_of, process.address)
     assert isinstance(error, UsageError)
     assert ", ".join(map(str, sorted((process.pid, other.pid)))) in error.message
 
@@ -74,13 +79,13 @@ def test_several_that_share_a_port_are_named(process: Listening) -> None:
 @loopback
 def test_a_port_of_nobody_is_told() -> None:
     port = free_port()
-    error = raised(lambda: owner_of(Endpoint("127.0.0.1", port)))
+    error = raised(owner_of, Endpoint("127.0.0.1", port))
     assert isinstance(error, SimulatorNotFound)
     assert f"no process of this host listens at UDP 127.0.0.1:{port}" in error.message
 
 
 def test_another_host_is_told_with_the_command_for_it() -> None:
-    error = raised(lambda: owner_of(Endpoint("192.0.2.7", 45454)))
+    error = raised(owner_of, Endpoint("192.0.2.7", 45454))
     assert "192.0.2.7:45454 is not an address of this host" in error.message
     assert error.hint.endswith("ospbridge tune 127.0.0.1:45454")
 
@@ -90,14 +95,14 @@ def test_a_process_that_may_not_be_seen_is_told_with_the_way_to_see_it(
 ) -> None:
     unknown = SimpleNamespace(laddr=SimpleNamespace(ip="127.0.0.1", port=45454), raddr=(), pid=None)
     monkeypatch.setattr(psutil, "net_connections", lambda kind: [unknown])
-    error = raised(lambda: owner_of(Endpoint("127.0.0.1", 45454)))
+    error = raised(owner_of, Endpoint("127.0.0.1", 45454))
     assert "may not see" in error.message
     assert 'sudo "$(command -v ospbridge)" tune 127.0.0.1:45454' in error.hint
 
 
 def test_a_platform_without_the_policy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "SCHED_BATCH")
-    assert "no SCHED_BATCH" in raised(lambda: owner_of(Endpoint("127.0.0.1", 45454))).message
+    assert "no SCHED_BATCH" in raised(owner_of, Endpoint("127.0.0.1", 45454)).message
 
 
 @loopback
@@ -105,7 +110,7 @@ def test_one_that_ended_meanwhile_is_told() -> None:
     with listening() as running:
         found = owner_of(running.address)
     for call in (threads_of, batch, ordinary, unpin):
-        assert "has ended" in raised(lambda call=call: call(found)).message  # type: ignore[misc]
+        assert "has ended" in raised(call, found).message
 
 
 # --- its threads ------------------------------------------------------------------------------------------------------
@@ -114,31 +119,25 @@ def test_one_that_ended_meanwhile_is_told() -> None:
 @loopback
 def test_all_threads_come_under_the_policy_and_back_and_new_ones_inherit_it(process: Listening) -> None:
     simulator = owner_of(process.address)
-    assert policies(simulator) == {"SCHED_OTHER": THREADS}
-    batch(simulator)
-    process.start_thread()
-    assert policies(simulator) == {"SCHED_BATCH": THREADS + 1}
-    batch(simulator)
-    ordinary(simulator)
-    process.start_thread()
-    assert policies(simulator) == {"SCHED_OTHER": THREADS + 2}
-
-
-@loopback
-def test_all_threads_are_pinned_to_a_core_and_let_go_again(process: Listening) -> None:
-    simulator = owner_of(process.address)
     there = os.sched_getaffinity(0)
     core = max(there)
+    assert policies(simulator) == {"SCHED_OTHER": THREADS}
+    batch(simulator)
     pin(simulator, core)
     process.start_thread()
+    assert policies(simulator) == {"SCHED_BATCH": THREADS + 1}
     assert {thread.cores for thread in threads_of(simulator)} == {frozenset({core})}
+    batch(simulator)
+    ordinary(simulator)
     unpin(simulator)
+    process.start_thread()
+    assert policies(simulator) == {"SCHED_OTHER": THREADS + 2}
     assert all(there <= thread.cores for thread in threads_of(simulator))
 
 
 @loopback
 def test_a_core_that_there_is_not_is_told_with_those_that_there_are(process: Listening) -> None:
-    error = raised(lambda: pin(owner_of(process.address), 1023))
+    error = raised(pin, owner_of(process.address), 1023)
     assert "cannot run on core 1023" in error.message
     assert ", ".join(map(str, sorted(os.sched_getaffinity(0)))) in error.hint
 
@@ -146,8 +145,8 @@ def test_a_core_that_there_is_not_is_told_with_those_that_there_are(process: Lis
 class Kernel:
     """Threads by their ids, with their policies; some come when others are looked at, and some are gone then."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, policies: dict[int, int]) -> None:
-        self.policies = policies
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.policies = {1: os.SCHED_OTHER}
         self.coming: list[int] = []
         self.going: set[int] = set()
         self.looks = 0
@@ -172,10 +171,8 @@ class Kernel:
         self.policies[thread] = policy
 
 
-def test_threads_that_come_meanwhile_are_changed_too_and_those_that_go_are_no_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    kernel = Kernel(monkeypatch, dict.fromkeys((1, 2, 3), os.SCHED_OTHER))
+def test_threads_that_come_meanwhile_are_changed_too_and_those_that_go_are_no_error(kernel: Kernel) -> None:
+    kernel.policies = dict.fromkeys((1, 2, 3), os.SCHED_OTHER)
     kernel.coming = [12, 11, 10]
     kernel.going = {2}
     batch(SIMULATOR)
@@ -183,21 +180,16 @@ def test_threads_that_come_meanwhile_are_changed_too_and_those_that_go_are_no_er
     assert kernel.policies == dict.fromkeys((1, 3, 10, 11, 12), os.SCHED_BATCH)
 
 
-def test_a_simulator_that_starts_threads_for_ever_is_left_after_a_while(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    kernel = Kernel(monkeypatch, {1: os.SCHED_OTHER})
+def test_a_simulator_that_starts_threads_for_ever_is_left_after_a_while(kernel: Kernel) -> None:
     kernel.coming = list(range(1000, 100, -1))
     batch(SIMULATOR)
     assert kernel.looks == scheduling.ROUNDS
 
 
-def test_policies_that_somebody_chose_are_kept_and_so_is_the_flag_beside_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_policies_that_somebody_chose_are_kept_and_so_is_the_flag_beside_one(kernel: Kernel) -> None:
     flagged = os.SCHED_OTHER | scheduling.RESET_ON_FORK
     before = {1: os.SCHED_FIFO, 2: os.SCHED_IDLE, 3: flagged, 4: os.SCHED_OTHER}
-    kernel = Kernel(monkeypatch, dict(before))
+    kernel.policies = dict(before)
     batch(SIMULATOR)
     assert kernel.policies == before | {3: os.SCHED_BATCH | scheduling.RESET_ON_FORK, 4: os.SCHED_BATCH}
     ordinary(SIMULATOR)
@@ -205,15 +197,13 @@ def test_policies_that_somebody_chose_are_kept_and_so_is_the_flag_beside_one(
 
 
 def test_what_this_user_may_not_do_is_told_with_the_command_of_who_may(
-    monkeypatch: pytest.MonkeyPatch,
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kernel = Kernel(monkeypatch, {1: os.SCHED_OTHER})
-
     def refuse(*_: object) -> None:
         raise PermissionError
 
     monkeypatch.setattr(os, "sched_setscheduler", refuse)
-    error = raised(lambda: batch(SIMULATOR))
+    error = raised(batch, SIMULATOR)
     assert "may not change the scheduling of pid 4711 of user somebody" in error.message
     assert 'sudo "$(command -v ospbridge)" tune 127.0.0.1:45454' in error.hint
     assert kernel.policies == {1: os.SCHED_OTHER}

@@ -17,6 +17,7 @@ from ospbridge.errors import SimulatorNotStarted, UsageError
 from ospbridge.launch import logs, simulator
 from ospbridge.launch.command import launch_spec
 from ospbridge.launch.simulator import LaunchedSimulator, launch, stop_all
+from tests.daemon.running import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,6 +33,11 @@ WAITS = "time.sleep(100)"
 
 def program(code: str, **more: Any) -> dict[str, Any]:
     return {"command": [sys.executable, "-c", code, "{port}"], **more}
+
+
+def listens(code: str = "", **more: Any) -> dict[str, Any]:
+    """A program that listens, says so, does something more, and stays."""
+    return program(LISTENS + code + WAITS, **more)
 
 
 @pytest.fixture(autouse=True)
@@ -51,18 +57,21 @@ def started() -> Iterator[Callable[..., LaunchedSimulator]]:
     stop_all(made)
 
 
+def cores_of(one: LaunchedSimulator) -> set[int]:
+    assert one.pid is not None
+    return os.sched_getaffinity(one.pid)
+
+
 def said(one: LaunchedSimulator, lines: int) -> list[str]:
     """What it has said, once it is so much."""
-    give_up = time.monotonic() + 20
-    while len(one.last_words(lines)) < lines and time.monotonic() < give_up:
-        time.sleep(0.01)
+    until(lambda: len(one.last_words(lines)) >= lines)
     return one.last_words(lines)
 
 
 def test_it_listens_where_its_address_says_with_its_directory_and_variables(
     started: Callable[..., LaunchedSimulator], tmp_path: Path
 ) -> None:
-    one = started(program(LISTENS + WAITS, cwd=tmp_path, env={"MARK": "yes"}))
+    one = started(listens(cwd=tmp_path, env={"MARK": "yes"}))
     assert one.alive
     assert one.address.host == "127.0.0.1"
     assert said(one, 1) == [f"up yes {tmp_path}"]
@@ -70,8 +79,8 @@ def test_it_listens_where_its_address_says_with_its_directory_and_variables(
 
 def test_it_runs_under_batch_from_its_first_instruction(started: Callable[..., LaunchedSimulator]) -> None:
     tells = "print(os.sched_getscheduler(0) == os.SCHED_BATCH, flush=True); "
-    assert said(started(program(LISTENS + tells + WAITS)), 2)[-1] == "True"
-    assert said(started(program(LISTENS + tells + WAITS), batch=False), 2)[-1] == "False"
+    assert said(started(listens(tells)), 2)[-1] == "True"
+    assert said(started(listens(tells), batch=False), 2)[-1] == "False"
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a core of its own needs a second one")
@@ -79,10 +88,9 @@ def test_it_has_a_core_of_its_own_that_its_owner_leaves_alone_until_it_ends(
     started: Callable[..., LaunchedSimulator],
 ) -> None:
     before = os.sched_getaffinity(0)
-    one = started(program(LISTENS + "print(os.environ.get('OSPB_OWN_CORE'), flush=True); " + WAITS))
-    assert one.pid is not None
+    one = started(listens("print(os.environ.get('OSPB_OWN_CORE'), flush=True); "))
     assert said(one, 2)[-1] == "1"
-    (core,) = os.sched_getaffinity(one.pid)
+    (core,) = cores_of(one)
     assert os.sched_getaffinity(0) == before - {core}
     one.stop()
     assert os.sched_getaffinity(0) == before
@@ -90,29 +98,26 @@ def test_it_has_a_core_of_its_own_that_its_owner_leaves_alone_until_it_ends(
 
 def test_it_runs_on_the_core_that_was_named(started: Callable[..., LaunchedSimulator]) -> None:
     core = min(os.sched_getaffinity(0))
-    one = started(program(LISTENS + WAITS), pin=core)
-    assert one.pid is not None
-    assert os.sched_getaffinity(one.pid) == {core}
-
-
-def test_a_fleet_as_large_as_the_machine_is_pinned_nowhere() -> None:
-    count = len(os.sched_getaffinity(0))
-    made = launch(launch_spec(program(LISTENS + WAITS)), count)
-    try:
-        assert len({each.address for each in made}) == count
-        assert {frozenset(os.sched_getaffinity(each.pid or 0)) for each in made} == {
-            frozenset(os.sched_getaffinity(0))
-        }
-    finally:
-        stop_all(made)
+    assert cores_of(started(listens(), pin=core)) == {core}
 
 
 def test_what_the_system_does_not_allow_is_known_and_it_runs_without(
     started: Callable[..., LaunchedSimulator],
 ) -> None:
-    one = started(program(LISTENS + WAITS), pin=4095)
+    one = started(listens(), pin=4095)
     assert one.refused == {"pin": "Invalid argument"}
     assert one.alive
+
+
+def test_a_fleet_as_large_as_the_machine_is_pinned_nowhere_and_each_writes_to_a_file(tmp_path: Path) -> None:
+    cores = os.sched_getaffinity(0)
+    made = launch(launch_spec(listens(log=tmp_path / "sim.log")), len(cores))
+    try:
+        assert len({each.address for each in made}) == len(cores)
+        assert all(cores_of(each) == cores for each in made)
+        assert sorted(tmp_path.glob("sim*.log")) == sorted(each.log for each in made)
+    finally:
+        stop_all(made)
 
 
 @pytest.mark.parametrize(
@@ -152,23 +157,17 @@ def waits_in_vain(code: str) -> tuple[LaunchedSimulator, SimulatorNotStarted]:
     return one, e.value
 
 
-def test_who_listens_elsewhere_is_told_where() -> None:
-    _, error = waits_in_vain(LISTENS.replace("int(sys.argv[1])", "0") + WAITS)
-    assert re.search(
-        r"does not listen at 127\.0\.0\.1:\d+ but at UDP port \d+; it said last: up", error.message
-    )
-    assert "{port}" in error.hint
-
-
-def test_who_listens_elsewhere_is_told_also_where_nothing_tells_where(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def hidden(process: psutil.Process, kind: str) -> None:
+@pytest.mark.parametrize("hidden", [False, True], ids=["seen", "hidden"])
+def test_who_listens_elsewhere_is_told_where(hidden: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(process: psutil.Process, kind: str) -> None:
         raise FileNotFoundError("/proc/net/udp")  # as where a service has ProcSubset=pid
 
-    monkeypatch.setattr(psutil.Process, "net_connections", hidden)
+    if hidden:
+        monkeypatch.setattr(psutil.Process, "net_connections", nothing)
     _, error = waits_in_vain(LISTENS.replace("int(sys.argv[1])", "0") + WAITS)
-    assert re.search(r"does not listen at .* after 60 s; it said last: up", error.message)
+    where = "after 60 s" if hidden else r"but at UDP port \d+"
+    assert re.search(rf"does not listen at 127\.0\.0\.1:\d+ {where}; it said last: up", error.message)
+    assert hidden or "{port}" in error.hint
 
 
 def test_who_never_listens_is_told_with_its_log() -> None:
@@ -179,9 +178,8 @@ def test_who_never_listens_is_told_with_its_log() -> None:
 
 
 def test_one_that_cannot_be_had_ends_with_the_error() -> None:
-    made: list[LaunchedSimulator] = []
     with pytest.raises(SimulatorNotStarted):
-        made += launch(launch_spec(program("import time; time.sleep(99)", ready=0.01)))
+        launch(launch_spec(program("import time; time.sleep(99)", ready=0.01)))
     alive = (p for p in psutil.Process().children() if p.status() != psutil.STATUS_ZOMBIE)
     assert [p for p in alive if "time.sleep(99)" in p.cmdline()] == []
 
@@ -196,26 +194,17 @@ def test_a_file_that_no_system_executes_is_told(tmp_path: Path) -> None:
 
 def test_a_log_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(
-        UsageError, match=r"the log of the launched simulator cannot be written: .*file/a\.log"
-    ):
+    told = r"the log of the launched simulator cannot be written: .*file/a\.log"
+    with pytest.raises(UsageError, match=told):
         launch(launch_spec(program(WAITS, log=tmp_path / "file" / "a.log")))
-
-
-def test_simulators_of_a_fleet_write_to_a_file_each(tmp_path: Path) -> None:
-    made = launch(launch_spec(program(LISTENS + WAITS, log=tmp_path / "sim.log")), 2)
-    stop_all(made)
-    assert sorted(tmp_path.glob("sim*.log")) == sorted(each.log for each in made)
 
 
 def test_a_large_log_is_copied_away_and_goes_on_from_the_start(
     started: Callable[..., LaunchedSimulator], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "LARGEST", 1000)
-    one = started(program(LISTENS + "print('x' * 2000, flush=True); sys.stdin.read(); " + WAITS))
-    give_up = time.monotonic() + 20
-    while one.log.stat().st_size < 2000 and time.monotonic() < give_up:
-        time.sleep(0.01)
+    one = started(listens("print('x' * 2000, flush=True); sys.stdin.read(); "))
+    until(lambda: one.log.stat().st_size > 2000)
     one.look_after_log()
     assert one.log.stat().st_size == 0
     assert one.log.with_name(f"{one.log.name}.1").stat().st_size > 2000
@@ -225,7 +214,7 @@ def test_only_so_many_logs_of_earlier_simulators_are_kept(monkeypatch: pytest.Mo
     monkeypatch.setattr(logs, "KEPT", 1)
     paths = []
     for _ in range(4):
-        (one,) = launch(launch_spec(program(LISTENS + WAITS)))
+        (one,) = launch(launch_spec(listens()))
         paths.append(one.log)
         one.stop()
     assert sum(path.exists() for path in set(paths)) <= 2
@@ -233,7 +222,7 @@ def test_only_so_many_logs_of_earlier_simulators_are_kept(monkeypatch: pytest.Mo
 
 def test_what_it_has_started_itself_ends_with_it(started: Callable[..., LaunchedSimulator]) -> None:
     child = "import subprocess; p = subprocess.Popen(['sleep', '100']); print(p.pid, flush=True); "
-    one = started(program(LISTENS + child + WAITS))
+    one = started(listens(child))
     grandchild = psutil.Process(int(said(one, 2)[-1]))
     one.stop()
     assert not one.alive
@@ -245,7 +234,8 @@ def test_one_that_heeds_no_request_is_ended_all_the_same(
     started: Callable[..., LaunchedSimulator], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(simulator, "ENDS_WITHIN", 0.1)
-    one = started(program("import signal; signal.signal(15, signal.SIG_IGN); " + LISTENS + WAITS))
+    one = started(listens("signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); "))
+    said(one, 2)
     one.stop()
     assert one.end_told() == "it was ended by SIGKILL"
     one.stop()
@@ -254,7 +244,7 @@ def test_one_that_heeds_no_request_is_ended_all_the_same(
 def test_after_a_crash_it_is_started_again_at_the_same_address(
     started: Callable[..., LaunchedSimulator],
 ) -> None:
-    one = started(program(LISTENS + WAITS))
+    one = started(listens())
     assert one.pid is not None
     before, address = one.pid, one.address
     os.kill(before, signal.SIGKILL)
@@ -266,7 +256,7 @@ def test_after_a_crash_it_is_started_again_at_the_same_address(
 
 
 def test_a_forked_child_ends_nothing_of_its_parents(started: Callable[..., LaunchedSimulator]) -> None:
-    one = started(program(LISTENS + WAITS))
+    one = started(listens())
     child = os.fork()
     if child == 0:
         try:
