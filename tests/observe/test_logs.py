@@ -18,52 +18,50 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def logged(stream: io.StringIO) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in stream.getvalue().splitlines()]
+class Written(io.StringIO):
+    """What is logged from now on."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        logs.configure(stream=self, **options)
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.getvalue().splitlines()]
 
 
 def test_an_event_is_one_line_of_json_where_no_terminal_is() -> None:
-    stream = io.StringIO()
-    logs.configure(stream=stream)
+    stream = Written()
     logs.get("ospbridge.daemon").info("session opened", simulator="127.0.0.1:45454", agents=2)
-    (event,) = logged(stream)
-    assert list(event)[:4] == ["timestamp", "level", "event", "logger_name"]
-    assert event | {"timestamp": ""} == {
-        "timestamp": "",
-        "level": "info",
-        "event": "session opened",
-        "logger_name": "ospbridge.daemon",
-        "simulator": "127.0.0.1:45454",
-        "agents": 2,
-    }
+    (event,) = stream.events
+    assert list(event) == ["timestamp", "level", "event", "logger_name", "simulator", "agents"]
+    assert event["timestamp"].endswith("Z")
+    assert list(event.values())[1:] == ["info", "session opened", "ospbridge.daemon", "127.0.0.1:45454", 2]
 
 
 @pytest.mark.parametrize(
     "level, kept",
     [
         ("debug", ["debug", "info", "warning", "error", "critical"]),
-        ("info", ["info", "warning", "error", "critical"]),
         ("WARNING", ["warning", "error", "critical"]),
         ("critical", ["critical"]),
     ],
 )
 def test_events_below_the_level_are_dropped(level: str, kept: list[str]) -> None:
-    stream = io.StringIO()
-    logs.configure(level=level, stream=stream)
+    stream = Written(level=level)
     log = logs.get("x")
     for name in logs.LEVELS:
         getattr(log, name)("event")
-    assert [event["level"] for event in logged(stream)] == kept
+    assert [event["level"] for event in stream.events] == kept
 
 
 def test_an_exception_is_a_string_of_one_json_line() -> None:
-    stream = io.StringIO()
-    logs.configure(stream=stream)
+    stream = Written()
     try:
         float("out of range")
     except ValueError:
         logs.get("x").exception("step failed")
-    (event,) = logged(stream)
+    (event,) = stream.events
     assert event["level"] == "error"
     assert event["exception"].endswith("ValueError: could not convert string to float: 'out of range'")
 
@@ -74,15 +72,13 @@ class Peer:
 
 
 def test_beside_what_cannot_be_written_the_rest_of_a_line_is_as_ever() -> None:
-    stream = io.StringIO()
-    logs.configure(stream=stream)
+    stream = Written()
     log = logs.get("x")
     log.info("kept", spool=os.fsdecode(b"/tmp/\xff"), entries=3, odd=2**20000, peer=Peer())
-    (event,) = logged(stream)
+    (event,) = stream.events
     assert (event["level"], event["event"], event["logger_name"]) == ("info", "kept", "x")
     assert (event["spool"], event["entries"]) == (r"/tmp/\udcff", 3)
     assert (event["odd"], event["peer"]) == ("a int", "<peer>")
-    assert event["timestamp"].endswith("Z")
 
 
 PROGRAM = (
@@ -96,9 +92,9 @@ PROGRAM = (
 
 @pytest.mark.parametrize("no_color", [False, True])
 def test_a_program_logs_for_eyes_to_a_terminal(no_color: bool) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
-    if no_color:
-        environment["NO_COLOR"] = "1"
+    environment = os.environ | {"NO_COLOR": "1"}
+    if not no_color:
+        del environment["NO_COLOR"]
     ours, theirs = pty.openpty()
     try:
         subprocess.run([sys.executable, "-c", PROGRAM], stderr=theirs, env=environment, check=True)
@@ -133,13 +129,15 @@ def test_in_the_journal_a_line_has_its_priority_and_no_time_of_its_own(
 
 
 FULL = """
+import resource
 from ospbridge.observe import logs
-from tests.full_disk import full_disk
 logs.configure(json=True)
 log = logs.get("test")
-with full_disk(size=1000):
-    for number in range(20):
-        log.info("before", number=number)
+soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+for number in range(20):
+    log.info("before", number=number)
+resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 log.info("after")
 log.info("after")
 """
@@ -157,8 +155,7 @@ def test_a_line_that_a_full_disk_cut_off_spoils_none_that_comes_when_there_is_ro
 
 
 def test_what_a_simulator_is_called_cannot_steer_the_terminal() -> None:
-    stream = io.StringIO()
-    logs.configure(stream=stream, json=False)
+    stream = Written(json=False)
     logs.get("x").info("joined", agent="e\x1b[2J", reason="an é and\x1b[2J")
     told = stream.getvalue()
     assert "\x1b" not in told
@@ -184,8 +181,7 @@ LONG = {
 def test_no_line_is_longer_than_4_kb_and_nothing_in_it_is_invisible(
     fields: dict[str, Any], json_lines: bool
 ) -> None:
-    stream = io.StringIO()
-    logs.configure(stream=stream, json=json_lines)
+    stream = Written(json=json_lines)
     logs.get("x").warning("joined", agents=2, **fields)
     (line,) = stream.getvalue().splitlines()
     assert len(line.encode()) <= 4000
@@ -200,11 +196,10 @@ def test_no_line_is_longer_than_4_kb_and_nothing_in_it_is_invisible(
 
 
 def test_names_that_find_no_room_in_a_line_are_counted() -> None:
-    stream = io.StringIO()
-    logs.configure(stream=stream)
+    stream = Written()
     logs.get("x").info("joined", agents=[f"agent{number}" for number in range(3000)])
     logs.get("x").info("joined", **{f"field{number}": "A" * 500 for number in range(100)})
-    first, second = logged(stream)
+    first, second = stream.events
     *told, more = first["agents"]
     assert more == f"... {3000 - len(told):,} more"
     assert len([key for key in second if key.startswith("field")]) + second["left_out"] == 100
@@ -219,15 +214,14 @@ def test_of_a_long_traceback_the_end_is_kept(json_lines: bool) -> None:
         finally:
             raise ValueError("A" * 40_000 + "\x1bthe end")
 
-    stream = io.StringIO()
-    logs.configure(stream=stream, json=json_lines)
+    stream = Written(json=json_lines)
     try:
         deep(50)
     except ValueError:
         logs.get("x").exception("step failed", agents=["A" * 40_000] * 100)
     assert all(len(line.encode()) <= 4000 for line in stream.getvalue().splitlines())
     if json_lines:
-        (event,) = logged(stream)
+        (event,) = stream.events
         assert event["exception"].startswith("Traceback")
         assert event["exception"].endswith(r"\x1bthe end")
         assert " lines ..." in event["exception"]

@@ -18,7 +18,6 @@ from ospbridge.observe.state import state_directory
 from ospbridge.service.scope import Scope
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable
 
 VARIABLES: dict[str, Callable[[], Path]] = {
@@ -28,20 +27,14 @@ VARIABLES: dict[str, Callable[[], Path]] = {
 }
 
 
+@pytest.mark.parametrize("relative", ["", "run", "./run", "~/run"])
 @pytest.mark.parametrize("variable", VARIABLES)
-def test_what_the_environment_names_counts(
-    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_the_environment_names_counts_unless_it_would_be_another_for_each_program(
+    variable: str, relative: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, str(tmp_path))
     assert VARIABLES[variable]() == tmp_path / "ospbridge"
-
-
-@pytest.mark.parametrize("relative", ["", "run", "./run", "~/run"])
-@pytest.mark.parametrize("variable", VARIABLES)
-def test_a_directory_that_would_be_another_for_each_program_is_ignored(
-    variable: str, relative: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(variable, raising=False)
+    monkeypatch.delenv(variable)
     default = VARIABLES[variable]()
     assert default.is_absolute()
     monkeypatch.setenv(variable, relative)
@@ -74,17 +67,9 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]
     return own / "hub.sock", service / "hub.sock"
 
 
-def test_the_hub_of_the_service_is_found_where_the_user_has_none(places: tuple[Path, Path]) -> None:
-    own, service = places
-    assert runtime.found_hub() == own
-    service.touch()
-    assert runtime.found_hub() == service
-    own.touch()
-    assert runtime.found_hub() == own
-
-
-def test_a_service_that_this_user_may_not_enter_is_named_all_the_same(
-    places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("entered", [True, False], ids=["entered", "not entered"])
+def test_the_hub_of_the_service_is_found_where_the_user_has_none(
+    places: tuple[Path, Path], entered: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own, service = places
     look = Path.stat
@@ -94,8 +79,11 @@ def test_a_service_that_this_user_may_not_enter_is_named_all_the_same(
             raise PermissionError(errno.EACCES, "Permission denied")
         return look(path, **how)
 
-    # Root may enter everything, so the mode of the directory would not do.
-    monkeypatch.setattr(Path, "stat", stat)
+    assert runtime.found_hub() == own
+    service.touch()
+    if not entered:
+        # Root may enter everything, so the mode of the directory would not do.
+        monkeypatch.setattr(Path, "stat", stat)
     assert runtime.found_hub() == service
     own.touch()
     assert runtime.found_hub() == own
