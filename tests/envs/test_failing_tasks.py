@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import sys
-import threading
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 
@@ -16,6 +14,7 @@ from ospbridge.errors import TaskError
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.envs.daemons import hosted
+from tests.envs.kinds import rest, single, step, vector
 
 pytestmark = pytest.mark.loopback
 
@@ -46,28 +45,34 @@ class Fails(ScenarioTask):
 """
 
 
-@pytest.mark.parametrize("where, value", [("inputs", 0.25), ("observe", 0.5), ("judge", 0.75)])
-def test_a_class_that_fails_in_the_daemon_ends_its_own_agents_episode_and_no_other(
-    where: str, value: float, tmp_path: Path, runtime_directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.delitem(sys.modules, "failing", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "failing.py").write_text(CLASS)
     scenario = tmp_path / "fails.toml"
     scenario.write_text('name = "fails"\n[[agent]]\ntask = "failing:Fails"\n')
-    monkeypatch.syspath_prepend(tmp_path)
+    return str(scenario)
+
+
+WHERE = pytest.mark.parametrize("where, value", [("inputs", 0.25), ("observe", 0.5), ("judge", 0.75)])
+
+
+@WHERE
+def test_a_class_that_fails_in_the_daemon_ends_its_own_agents_episode_and_no_other(
+    where: str, value: float, fails: str, runtime_directory: Path
+) -> None:
     hub = runtime_directory / "hub"
     with (
         UdpSimulator(SyntheticWorld(2, 3, agents=2), port=0) as simulator,
-        hosted(simulator.address, hub, "--scenario", str(scenario), "--quorum", "2"),
+        hosted(simulator.address, hub, "--scenario", fails, "--quorum", "2"),
+        ThreadPoolExecutor(1) as beside,
     ):
-        one, two = (made(hub, agent) for agent in ("agent1", "agent2"))
-        beside = threading.Thread(target=two.reset, kwargs={"seed": 1})
-        beside.start()
+        one, two = (single(bridge=f"unix:{hub}", agent=agent) for agent in ("agent1", "agent2"))
+        begun = beside.submit(two.reset, seed=1)
         one.reset(seed=1)
-        beside.join()
-        told: list[Any] = []
-        beside = threading.Thread(target=steps, args=(two, 3, told))
-        beside.start()
+        begun.result(30)
+        told = beside.submit(lambda: [step(two) for _ in range(3)])
         failed = f"Fails.{where} failed: RuntimeError: no table of torques"
         if where == "inputs":
             with pytest.raises(TaskError, match=failed):
@@ -76,50 +81,33 @@ def test_a_class_that_fails_in_the_daemon_ends_its_own_agents_episode_and_no_oth
             *_, truncated, info = one.step(np.full(2, value, np.float32))
             assert truncated
             assert failed in info["reason"]
-        beside.join()
-        assert [truncated for *_, truncated, _ in told] == [False] * 3
+        assert [truncated for *_, truncated, _ in told.result(30)] == [False] * 3
         two.close()
         one.reset(seed=2)
-        *_, truncated, _ = one.step(np.zeros(2, np.float32))
-        assert not truncated
+        assert not step(one)[3]
         one.close()
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("counts", [(1, 2), (2, 1), (2, 2)])
-@pytest.mark.parametrize("where, value", [("inputs", 0.25), ("observe", 0.5), ("judge", 0.75)])
+@pytest.mark.parametrize("worlds, agents", [(1, 2), (2, 1), (2, 2)])
+@WHERE
 def test_a_class_that_fails_in_a_vector_is_told_and_the_next_reset_plays_on(
-    counts: tuple[int, int], where: str, value: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    worlds: int, agents: int, where: str, value: float, fails: str
 ) -> None:
-    (tmp_path / "failing_here.py").write_text(CLASS)
-    scenario = tmp_path / "fails.toml"
-    scenario.write_text('name = "fails"\n[[agent]]\ntask = "failing_here:Fails"\n')
-    monkeypatch.syspath_prepend(tmp_path)
-    worlds, agents = counts
-    count = worlds * agents
     with ExitStack() as stack:
         simulators = [
             str(stack.enter_context(UdpSimulator(SyntheticWorld(2, 3, 1, agents=agents), port=0)).address)
             for _ in range(worlds)
         ]
-        envs = gymnasium.make_vec(
-            "ospbridge/Agent-v0", num_envs=count, simulator=simulators, scenario=str(scenario)
+        envs = stack.enter_context(
+            closing(vector(simulators, num_envs=worlds * agents, agents="*", scenario=fails))
         )
-        stack.callback(envs.close)
         for seed in (1, 2):
             envs.reset(seed=seed)
-            actions = np.zeros((count, 2), np.float32)
-            _, _, _, truncations, infos = envs.step(actions)
+            *_, truncations, infos = step(envs)
             assert not truncations.any()
             assert infos["_infos"].all()
+            actions = rest(envs)
             actions[-1] = value
             with pytest.raises(TaskError, match=f"Fails.{where} failed: RuntimeError: no table of torques"):
                 envs.step(actions)
-
-
-def made(hub: Path, agent: str) -> Any:
-    return gymnasium.make("ospbridge/Agent-v0", bridge=f"unix:{hub}", agent=agent).unwrapped
-
-
-def steps(env: Any, count: int, told: list[Any]) -> None:
-    told.extend(env.step(np.zeros(2, np.float32)) for _ in range(count))

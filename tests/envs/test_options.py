@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import re
+import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +15,7 @@ import pytest
 from ospbridge.envs import agent_env, options
 from ospbridge.envs import vector as vector_env
 from ospbridge.envs.rllib import env_creator
-from ospbridge.errors import UsageError
+from ospbridge.errors import ConfigurationError, UsageError
 from ospbridge.observe.trace import read_trace
 from ospbridge.record.reading import read_recording
 from ospbridge.simulator.synthetic import SyntheticWorld
@@ -118,3 +121,16 @@ def test_a_relative_file_where_the_directory_is_gone_is_told(
     for name in ("record", "trace"):
         with pytest.raises(UsageError, match=f"{name}='x' is relative to a directory that is not there"):
             single("127.0.0.1:1", **{name: "x"})
+
+
+@pytest.mark.parametrize(
+    "module, package, extra",
+    [("parallel", "pettingzoo", "pettingzoo"), ("sb3", "stable_baselines3", "sb3")],
+)
+def test_without_the_library_the_error_says_how_to_get_it(
+    module: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, f"ospbridge.envs.{module}", raising=False)
+    with pytest.raises(ConfigurationError, match=re.escape(f"pip install 'ospbridge[{extra}]'")):
+        importlib.import_module(f"ospbridge.envs.{module}")

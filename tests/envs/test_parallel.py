@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,8 @@ from ospbridge.osp.world import World
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.envs.daemons import hosted
+from tests.envs.daemons import reached
+from tests.envs.kinds import rest, step
 
 pytest.importorskip("pettingzoo", reason="needs the extra: pip install 'ospbridge[pettingzoo]'")
 
@@ -34,25 +33,16 @@ def joined(request: pytest.FixtureRequest, runtime_directory: Path) -> Joined:
     """A simulator of that world, and an environment with all its agents."""
 
     @contextmanager
-    def join(world: World, agents: str = "*") -> Iterator[AgentsParallelEnv]:
+    def join(world: World) -> Iterator[AgentsParallelEnv]:
         profile = NERD if request.param == "hub" else DOCUMENT
-        with UdpSimulator(world, port=0, profile=profile) as simulator:
-            if request.param == "direct":
-                env = parallel_env(str(simulator.address), agents)
-                yield env
-                env.close()
-                return
-            hub = runtime_directory / "hub"
-            with hosted(simulator.address, hub):
-                env = parallel_env(bridge=f"unix:{hub}", agents=agents)
-                yield env
-                env.close()
+        with (
+            UdpSimulator(world, port=0, profile=profile) as simulator,
+            reached(request.param, simulator.address, runtime_directory / "hub") as where,
+            closing(parallel_env(**where)) as env,
+        ):
+            yield env
 
     return join
-
-
-def zeros(env: AgentsParallelEnv) -> dict[str, np.ndarray[Any, Any]]:
-    return {name: np.zeros(env.action_space(name).shape or (), np.float32) for name in env.agents}
 
 
 # --- PettingZoo ------------------------------------------------------------------------------------------------------
@@ -94,7 +84,7 @@ def test_wrong_actions_are_told_and_the_episodes_go_on(joined: Joined) -> None:
         with pytest.raises(LocalProtocolError, match="call reset first"):
             env.step({})
         env.reset(seed=1)
-        good = zeros(env)
+        good = rest(env)
         with pytest.raises(LocalProtocolError, match=r"missing \['agent2'\]"):
             env.step({"agent1": good["agent1"]})
         with pytest.raises(LocalProtocolError, match=r"not playing \['agent3'\]"):
@@ -113,26 +103,12 @@ def test_wrong_actions_are_told_and_the_episodes_go_on(joined: Joined) -> None:
             env.reset()
 
 
-def test_without_pettingzoo_the_error_says_how_to_get_it() -> None:
-    code = (
-        "import sys; sys.modules['pettingzoo'] = None\n"
-        "from ospbridge.errors import ConfigurationError\n"
-        "try: import ospbridge.envs.parallel\n"
-        "except ConfigurationError as error: print(error)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert "pip install 'ospbridge[pettingzoo]'" in done.stdout
-
-
 # --- ends ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.loopback
-@pytest.mark.parametrize("hub", [False, True])
+@pytest.mark.parametrize("way", ["direct", "hub"])
 def test_an_action_that_anothers_end_cuts_short_counts_as_one(
-    hub: bool, tmp_path: Path, runtime_directory: Path
+    way: str, tmp_path: Path, runtime_directory: Path
 ) -> None:
     scenario = tmp_path / "two.toml"
     scenario.write_text(
@@ -141,22 +117,16 @@ def test_an_action_that_anothers_end_cuts_short_counts_as_one(
         '[[agent]]\nmatch = { name = "agent2" }\n[agent.episode]\nreward = "1"\nmax_steps = 3\n',
         encoding="utf-8",
     )
-    path = runtime_directory / "hub"
-    with ExitStack() as stack:
-        simulator = stack.enter_context(UdpSimulator(SyntheticWorld(1, 1, agents=2), port=0))
-        where: Any = {"simulator": str(simulator.address), "scenario": str(scenario)}
-        if hub:
-            stack.enter_context(hosted(simulator.address, path, "--scenario", str(scenario)))
-            where = {"bridge": f"unix:{path}"}
-        env = parallel_env(**where)
-        stack.callback(env.close)
+    with (
+        UdpSimulator(SyntheticWorld(1, 1, agents=2), port=0) as simulator,
+        reached(way, simulator.address, runtime_directory / "hub", "--scenario", str(scenario)) as where,
+        closing(parallel_env(**where, scenario=str(scenario))) as env,
+    ):
         for _ in range(2):
             env.reset(seed=1)
             told = []
             while env.agents:
-                _, rewards, terminated, truncated, _ = env.step(
-                    {name: np.zeros(1, np.float32) for name in env.agents}
-                )
+                _, rewards, terminated, truncated, _ = step(env)
                 told.append((rewards["agent2"], truncated["agent2"]))
                 assert terminated.get("agent1", True)
             assert told == [(2.0, False), (4.0, False), (4.0, True)]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -216,19 +214,6 @@ def test_environments_that_make_vec_env_gives_one_agent_are_told_so() -> None:
         with pytest.raises(LocalProtocolError, match="another environment of this process"):
             env.step(np.zeros(2, np.int64))
         env.close()
-
-
-def test_without_stable_baselines3_the_error_says_how_to_get_it() -> None:
-    code = (
-        "import sys; sys.modules['stable_baselines3'] = None\n"
-        "from ospbridge.errors import ConfigurationError\n"
-        "try: import ospbridge.envs.sb3\n"
-        "except ConfigurationError as error: print(error)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert "pip install 'ospbridge[sb3]'" in done.stdout
 
 
 def test_it_is_made_with_the_arguments_of_the_vector_environment_but_for_the_mode_it_has_to_have() -> None:
