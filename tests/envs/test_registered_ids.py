@@ -15,8 +15,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from gymnasium.utils.env_checker import check_env
 
+from ospbridge.cli import main
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.world import World
 from ospbridge.simulator.arena import ArenaWorld
@@ -26,6 +28,7 @@ from ospbridge.task.loading import load
 from tests.envs.daemons import hosted
 
 pytestmark = pytest.mark.loopback
+
 
 IDS = sorted(spec.id for spec in gymnasium.registry.values() if spec.namespace == "ospbridge")
 CYCLES = 420  # some more than the longest episode of two agents
@@ -139,3 +142,47 @@ def test_as_a_vector_it_keeps_to_its_spaces_and_repeats_itself_from_a_seed(serve
     envs.close()
     if not gymnasium.spec(served.env_id).nondeterministic:
         np.testing.assert_array_equal(told[0], told[1])
+
+
+# --- the robots of a NERD server, played at their stand-ins --------------------------------------------------------
+
+
+SCENARIOS = {
+    "aseries_stand": "ospbridge/ASeriesStand-v0",
+    "aseries_walk": "ospbridge/ASeriesWalk-v0",
+    "volksbot": "ospbridge/Volksbot-v0",
+}
+
+
+@pytest.fixture(params=SCENARIOS)
+def robot(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
+    """A scenario, and the address of a simulator with its world, of NERD's kind."""
+    with UdpSimulator(world_of(load(request.param)), port=0, profile=NERD) as simulator:
+        yield request.param, str(simulator.address)
+
+
+def test_check_finds_no_mistake_at_the_interface_of_the_real_robot(robot: tuple[str, str]) -> None:
+    scenario, address = robot
+    result = CliRunner().invoke(main, ["check", scenario, "--simulator", address])
+    assert result.exit_code == 0, result.output
+    assert "no mistakes" in result.stdout
+    assert "not checked" not in result.stderr
+
+
+def test_whole_episodes_repeat_from_their_seed_bit_for_bit(robot: tuple[str, str]) -> None:
+    scenario, address = robot
+    env = gymnasium.make(SCENARIOS[scenario], simulator=address)
+    told = []
+    for _ in range(2):
+        env.action_space.seed(5)
+        seen = [env.reset(seed=5)[0].tolist()]
+        ended = False
+        while not ended:
+            observation, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+            assert observation in env.observation_space
+            seen.append([*observation.tolist(), float(reward), terminated, truncated])
+            ended = terminated or truncated
+        told.append(seen)
+    env.close()
+    assert told[0] == told[1]
+    assert len(told[0]) > 5

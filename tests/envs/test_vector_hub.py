@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
-from contextlib import ExitStack, closing
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,22 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from ospbridge.envs.groups.rows import FeedbackRows
-from ospbridge.errors import HubNotFound
+from ospbridge.cli import main
+from ospbridge.envs.groups.hub_rows import HubRows
+from ospbridge.envs.groups.infos import in_columns
+from ospbridge.envs.groups.rows import ActionRows, FeedbackRows
+from ospbridge.envs.rllib import env_creator
+from ospbridge.errors import ConfigurationError, HubNotFound, RemoteProtocolError, UsageError
+from ospbridge.hub.framing import HEAD, encode
+from ospbridge.hub.replies import Numbers
+from ospbridge.hub.requests import Again
+from ospbridge.interface import AgentInterface, BoxSpace, InterfaceValue
 from ospbridge.session.hub_client import HubClient
+from ospbridge.transport.tls import TlsFiles
+from tests.daemon.certificates import Authority
 from tests.envs.daemons import connected, hosted
 from tests.envs.vectors import assert_same, cart_poles, fleet, trajectory
 
@@ -153,3 +166,161 @@ def test_a_daemon_that_was_replaced_between_two_calls_costs_a_reset_nothing(
             np.testing.assert_array_equal(again, first)
             assert not np.any(env.step(np.ones_like(env.action_space.sample()))[3])
             env.close()
+
+
+# --- daemons of other hosts ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def free_place() -> str:
+    """HOST:PORT where nobody listens."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{sock.getsockname()[1]}"
+
+
+@contextmanager
+def listening(simulator: str, directory: Path, files: TlsFiles) -> Iterator[str]:
+    """``tls://...`` of a daemon."""
+    place = free_place()
+    shown = ("--tls-cert", str(files.cert), "--tls-key", str(files.key), "--tls-ca", str(files.ca))
+    with hosted(simulator, directory / "hub", "--listen", place, *shown):
+        yield f"tls://{place}"
+
+
+def options(files: TlsFiles) -> dict[str, Any]:
+    return {"tls_cert": str(files.cert), "tls_key": str(files.key), "tls_ca": str(files.ca)}
+
+
+def test_a_vector_environment_plays_over_tls_beside_a_hub_of_this_host(
+    authority: Authority, runtime_directory: Path
+) -> None:
+    mine = options(authority.issue("environment"))
+    with cart_poles(2) as addresses:
+        direct = trajectory(fleet(addresses, 2), 30)
+        near = runtime_directory / "near"
+        with (
+            listening(addresses[0], runtime_directory, authority.issue("daemon")) as bridge,
+            hosted(addresses[1], near),
+        ):
+            envs = gymnasium.make_vec(
+                "ospbridge/Agent-v0", num_envs=2, bridge=[bridge, f"unix:{near}"], **mine
+            )
+            assert_same(trajectory(envs, 30), direct)
+
+
+def test_files_that_fit_nothing_are_told(authority: Authority, runtime_directory: Path) -> None:
+    pytest.importorskip("pettingzoo")
+    from ospbridge.envs.parallel import parallel_env
+
+    mine = options(authority.issue("environment"))
+    makers: list[Any] = [
+        lambda **given: gymnasium.make("ospbridge/Agent-v0", **given),
+        lambda **given: gymnasium.make_vec("ospbridge/Agent-v0", num_envs=1, **given),
+        parallel_env,
+    ]
+    for make in makers:
+        with pytest.raises(UsageError, match="OSP knows no TLS"):
+            make(simulator="127.0.0.1:1", **mine)
+        with pytest.raises(ConfigurationError, match="three files"):
+            make(bridge="tls://127.0.0.1:1", tls_ca=mine["tls_ca"])
+        with pytest.raises(ConfigurationError, match="three files"):
+            make(bridge="tls://127.0.0.1:1")
+        with pytest.raises(ConfigurationError, match="on this host"):
+            make(bridge=f"unix:{runtime_directory / 'hub'}", **mine)
+    with pytest.raises(ConfigurationError, match="is not a hub's address") as caught:
+        gymnasium.make("ospbridge/Agent-v0", bridge="tcp://127.0.0.1:1")
+    assert (
+        caught.value.hint == "write unix:PATH for a daemon on this host, tls://HOST:PORT for one on another"
+    )
+    with pytest.raises(
+        ConfigurationError, match="is not a hub's address: the port 0 is not between"
+    ) as caught:
+        gymnasium.make("ospbridge/Agent-v0", bridge="tls://127.0.0.1:0", **mine)
+    assert caught.value.hint == "write tls://HOST:PORT, for instance tls://trainer:45460"
+    with pytest.raises(ConfigurationError, match="is not a hub's address"):
+        env_creator({"bridges": ["tls://nowhere"], **mine})
+    done = CliRunner().invoke(main, ["status", "--tls-ca", mine["tls_ca"]])
+    assert done.exit_code == 78
+    assert "three files" in done.stderr
+
+
+# --- rows of many agents -------------------------------------------------------------------------------------------
+
+
+NAMES = ["a", "bb", "c1"]
+
+
+def box(size: int) -> BoxSpace:
+    return BoxSpace(np.full(size, -1, np.float32), np.full(size, 1, np.float32))
+
+
+def rows_of_all() -> HubRows:
+    infos = tuple(InterfaceValue(info, 0, 1) for info in ("x", "y"))
+    return HubRows(
+        {name: AgentInterface(0, name, (), (), infos) for name in NAMES},
+        dict.fromkeys(NAMES, box(4)),
+        dict.fromkeys(NAMES, box(2)),
+    )
+
+
+def sent(frame: bytearray | None) -> bytes:
+    assert frame is not None
+    return bytes(frame)
+
+
+def message(actions: Any) -> bytes:
+    frame = bytearray()
+    encode(Again(np.asarray(actions, np.float32).tobytes()), frame)
+    return bytes(frame)
+
+
+def test_rows_of_numbers_are_sent_as_the_message_of_all() -> None:
+    rows = rows_of_all()
+    for seed in range(3):
+        actions = np.random.default_rng(seed).normal(size=(3, 2)).astype(np.float32)
+        assert sent(rows.again(NAMES, ActionRows(NAMES, actions))) == message(actions)
+        # Not of one piece, as a column of a larger array is not.
+        apart = np.repeat(actions, 2, axis=1)[:, ::2]
+        assert sent(rows.again(NAMES, ActionRows(NAMES, apart))) == message(actions)
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [
+        np.zeros((3, 2)),
+        np.zeros((3, 3), np.float32),
+        np.zeros((2, 2), np.float32),
+        np.full((3, 2), np.nan, np.float32),
+        np.full((3, 2), np.inf, np.float32),
+        np.zeros((3, 2), np.int64),
+        [[0.0, 0.0]] * 3,
+    ],
+    ids=repr,
+)
+def test_what_is_no_row_for_each_is_left_to_the_messages(actions: Any) -> None:
+    assert rows_of_all().again(NAMES, ActionRows(NAMES, actions)) is None
+
+
+@pytest.mark.parametrize(
+    "observed, informed, rewards",
+    [(5, 2, 3), (4, 1, 3), (4, 2, 2), (3, 3, 3)],
+    ids=["observations", "infos", "rewards", "as many bytes"],
+)
+def test_numbers_of_another_size_are_told(observed: int, informed: int, rewards: int) -> None:
+    frame = bytearray()
+    encode(Numbers(7, bytearray(3 * 4 * observed), bytes(3 * 4 * informed), bytes(8 * rewards)), frame)
+    with pytest.raises(RemoteProtocolError, match=r"of \(48, 24, 24\) bytes for 3 agents"):
+        rows_of_all().read(memoryview(frame)[HEAD.size :])
+
+
+def test_infos_that_are_not_all_alike_are_no_columns() -> None:
+    """So that gymnasium's own way gathers them, which loses no key that only one environment has."""
+    alike, more = {"a": 1.0, "b": 2.0}, {"a": 1.0, "b": 2.0, "reason": "late"}
+    assert in_columns([alike, alike]) is not None
+    assert in_columns([alike, more]) is None
+    assert in_columns([more, alike]) is None
