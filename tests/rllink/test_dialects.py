@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import tracemalloc
 import zlib
 from typing import Any
 
@@ -14,8 +15,8 @@ import pytest
 
 from ospbridge.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from ospbridge.rllink import decoding
-from ospbridge.rllink.arrays import packed
-from ospbridge.rllink.dialects import DIALECTS, JSON, MSGPACK, Dialect, dialect_named, dialect_of
+from ospbridge.rllink.arrays import DTYPES, packed, read_array, read_number
+from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect, dialect_named, dialect_of
 from ospbridge.rllink.messages import (
     Episodes,
     EpisodesAndGetState,
@@ -33,7 +34,6 @@ from ospbridge.rllink.weights import MlirWeights, ModuleWeights, OnnxWeights
 from tests.rllink.episodes import assert_equal, episode
 from tests.rllink.recordings import body_of
 
-BOTH = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
 MODEL = b"\x08\x09 a model " * 50
 
 
@@ -67,7 +67,6 @@ def decode_episode(**changes: Any) -> Message:
 # --- there and back ------------------------------------------------------------------------------------------------
 
 
-@BOTH
 @pytest.mark.parametrize(
     "message",
     [
@@ -90,7 +89,6 @@ def test_a_message_comes_back_from_its_bytes(dialect: Dialect, message: Message)
     assert dialect.decode(data) == message
 
 
-@BOTH
 def test_the_arrays_of_a_policy_come_back(dialect: Dialect) -> None:
     rng = np.random.default_rng(1)
     layers = {
@@ -108,7 +106,6 @@ def test_the_arrays_of_a_policy_come_back(dialect: Dialect) -> None:
         assert np.array_equal(message.weights.arrays[name], array)
 
 
-@BOTH
 @pytest.mark.parametrize("kind", [Episodes, EpisodesAndGetState])
 @pytest.mark.parametrize("action", [0, 3])
 def test_experience_comes_back_bit_for_bit(dialect: Dialect, kind: type[Episodes], action: int) -> None:
@@ -135,13 +132,11 @@ def test_a_pickle_travels_in_msgpack_only() -> None:
 # --- spellings -----------------------------------------------------------------------------------------------------
 
 
-@BOTH
 @pytest.mark.parametrize("key", ["env_steps_per_sample", "env_steps", "timesteps"])
 def test_the_size_of_a_batch_is_read_in_each_spelling(dialect: Dialect, key: str) -> None:
     assert dialect.decode(body(dialect, {"type": "SET_CONFIG", key: 500})) == SetConfig(500)
 
 
-@BOTH
 @pytest.mark.parametrize("said, name", [("x" * 200, "x" * 100), (7, None), (["a"], None)])
 def test_a_name_that_a_server_gives_itself_is_text_of_limited_length(
     dialect: Dialect, said: Any, name: str | None
@@ -150,7 +145,6 @@ def test_a_name_that_a_server_gives_itself_is_text_of_limited_length(
     assert dialect.decode(told) == SetConfig(5, server=name)
 
 
-@BOTH
 @pytest.mark.parametrize(
     "terminated, truncated", [("is_terminated", "is_truncated"), ("terminated", "truncated")]
 )
@@ -175,7 +169,6 @@ def test_an_episode_is_read_in_each_spelling(
     assert (message.weights_seq_no, fragment.weights_seq_no) == (3, 4)
 
 
-@BOTH
 @pytest.mark.parametrize("key", ["onnx_file", "mlir_file"])
 @pytest.mark.parametrize("zipped", [True, False])
 def test_a_model_is_read_in_each_spelling_zipped_or_not(dialect: Dialect, key: str, zipped: bool) -> None:
@@ -224,7 +217,6 @@ def test_what_a_piece_repeats_of_the_one_before_is_left_out() -> None:
     assert fragment.rewards.tolist() == [2, 3]
 
 
-@BOTH
 def test_a_type_of_another_release_is_unknown_and_no_error(dialect: Dialect) -> None:
     assert dialect.decode(body(dialect, {"type": "HELLO", "a": 1})) == Unknown("HELLO", ("type", "a"))
 
@@ -240,7 +232,6 @@ def test_a_dialect_is_found_by_its_name() -> None:
 # --- what does not fit ---------------------------------------------------------------------------------------------
 
 
-@BOTH
 @pytest.mark.parametrize(
     "told, named",
     [
@@ -309,7 +300,6 @@ def test_a_misfit_of_an_episode_is_named(changes: dict[str, Any], named: str) ->
         decode_episode(**changes)
 
 
-@BOTH
 @pytest.mark.parametrize("data", [b"", b"\xff\xff", b"{", b"\x81", b"NaN", b"[" * 100_000, b"\x91" * 100_000])
 def test_a_body_that_is_not_of_the_dialect_is_a_clear_error(dialect: Dialect, data: bytes) -> None:
     with pytest.raises(
@@ -319,7 +309,6 @@ def test_a_body_that_is_not_of_the_dialect_is_a_clear_error(dialect: Dialect, da
     assert "Ray" in caught.value.hint
 
 
-@BOTH
 def test_a_bomb_of_gzip_is_refused_before_it_bursts(
     dialect: Dialect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -342,3 +331,88 @@ def test_a_model_that_is_cut_off_or_bent_is_refused() -> None:
         decoding.unzipped(zipped[:-9])
     with pytest.raises(Misfit, match="gzip did not compress"):
         decoding.unzipped(zlib.compress(MODEL))
+
+
+# --- arrays of msgpack_numpy, read and written without it ----------------------------------------------------------
+
+
+def told(**changes: Any) -> dict[bytes, Any]:
+    made: dict[str, Any] = {"nd": True, "type": "<f4", "kind": b"", "shape": [2], "data": bytes(8)}
+    return {key.encode(): value for key, value in (made | changes).items() if value is not ...}
+
+
+def over_the_wire(value: Any) -> Any:
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(value))
+
+
+@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("shape", [(0,), (3,), (2, 3), (0, 4), (2, 1, 2), (1,) * 8])
+def test_an_array_comes_back_from_the_wire(name: str, shape: tuple[int, ...]) -> None:
+    array = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(DTYPES[name])
+    again = read_array(over_the_wire(packed(array)), "a")
+    assert again.dtype == array.dtype
+    assert again.shape == array.shape
+    assert np.array_equal(again, array)
+
+
+def test_a_list_of_arrays_is_stacked() -> None:
+    rows = [packed(np.full(2, number, np.float32)) for number in range(3)]
+    assert read_array(over_the_wire(rows), "a").tolist() == [[0, 0], [1, 1], [2, 2]]
+
+
+@pytest.mark.parametrize(
+    "value, named",
+    [
+        (told(kind=b"O", data=b"cos\nsystem\n"), "only kind '' is read"),
+        (told(kind=b"V", type=[["a", "<f4"]]), "only kind '' is read"),
+        (told(type="|O"), "must be one of <f2"),
+        (told(type=">f4"), "must be one of <f2"),
+        (told(type=["<f4"]), "must be one of <f2"),
+        (told(type=...), "must be one of <f2"),
+        (told(shape=[3]), "must have 12 bytes of data, got 8 bytes"),
+        (told(shape=[2**31 - 1] * 8), "bytes of data, got 8 bytes"),
+        (told(shape=[1] * 9), "a list of at most 8"),
+        (told(shape=[-2]), "must be counts"),
+        (told(shape=[True, 2]), "must be counts"),
+        (told(shape=[2**31]), "must be counts"),
+        (told(shape=2), "must be a list"),
+        (told(data="12345678"), "got str"),
+        (told(nd=1), "nd int 1"),
+        (told(nd=False), "must have 4 bytes"),
+        ([told(), told(shape=[1, 2])], r"a\[1\] must be like a\[0\]"),
+        ([told(), told(type="<i4")], r"a\[1\] must be like a\[0\]"),
+        ([told(), 3.0], r"a\[1\] must be an array"),
+        ({"nd": True}, "must be an array"),
+        ([{}], "must hold numbers only, got dict"),
+        (["x" * 1000, "y"], "must hold numbers only, got str"),
+        (None, "must be an array, got NoneType"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_anything_else_is_refused_by_name(value: Any, named: str) -> None:
+    with pytest.raises(Misfit, match=named):
+        read_array(value, "a")
+
+
+def test_dimensions_that_numpy_cannot_count_are_refused_even_where_nothing_is_in_them() -> None:
+    with pytest.raises(Misfit, match="no array can have"):
+        read_array(told(shape=[0] + [2**31 - 1] * 7, data=b""), "a")
+
+
+def test_texts_of_different_lengths_take_no_room() -> None:
+    value = ["x" * 100_000, *("y" for _ in range(10_000))]
+    tracemalloc.start()
+    try:
+        with pytest.raises(Misfit):
+            read_array(value, "a")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1_000_000
+
+
+def test_a_number_may_be_plain_or_packed() -> None:
+    assert read_number(5, "n") == 5
+    assert read_number({b"nd": False, b"type": "<f8", b"data": np.float64(0.5).tobytes()}, "n") == 0.5
+    with pytest.raises(Misfit, match="n must be one number"):
+        read_number(told(), "n")

@@ -24,8 +24,6 @@ from ospbridge.rllink.parcels import packed_up, unpacked
 from tests.rllink.episodes import assert_equal, episode
 from tests.rllink.recordings import decoded
 
-BOTH = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
-
 
 def box(size: int) -> BoxSpace:
     return BoxSpace(np.full(size, -1, np.float32), np.ones(size, np.float32))
@@ -157,20 +155,6 @@ def test_a_cut_that_would_leave_nothing_is_refused(at: int) -> None:
         cut(episode(4), at, continued=True)
 
 
-def test_numbers_that_lie_apart_in_memory_are_sent_as_they_are() -> None:
-    whole = episode(6)
-    apart = episode(
-        3,
-        observations=np.asfortranarray(whole.observations[:4]),
-        actions=whole.actions[::2],
-        rewards=whole.rewards[::2],
-    )
-    assert all(array.flags.c_contiguous for array in (apart.observations, apart.actions, apart.rewards))
-    _, message = decoded(MSGPACK.encode(Episodes((apart,))))
-    assert isinstance(message, Episodes)
-    assert_equal(message.fragments[0], apart)
-
-
 @pytest.mark.parametrize(
     "said",
     [
@@ -186,7 +170,6 @@ def test_what_other_clients_keep_in_their_own_place_is_no_mistake(said: Any) -> 
     assert (found.weights_seq_no, found.agent, found.choices) == (None, "", None)
 
 
-@BOTH
 def test_an_episode_and_messages_of_exactly_the_limit_are_not_cut(dialect: Dialect) -> None:
     fragments = [episode(4, seed=seed) for seed in range(3)]
     size = sum(dialect.size(fragment) for fragment in fragments)
@@ -203,7 +186,6 @@ def test_an_episode_and_messages_of_exactly_the_limit_are_not_cut(dialect: Diale
 # --- messages ------------------------------------------------------------------------------------------------------
 
 
-@BOTH
 @given(
     lengths=st.lists(st.integers(1, 60), min_size=1, max_size=8),
     action=st.sampled_from([0, 2]),
@@ -224,7 +206,6 @@ def test_every_message_stays_below_the_limit_and_nothing_is_lost(
         assert_equal(joined(pieces[whole.id]), whole)
 
 
-@BOTH
 @pytest.mark.parametrize("await_weights", [False, True])
 def test_an_episode_under_way_is_truncated_where_the_server_would_wait_for_its_end_for_ever(
     dialect: Dialect, await_weights: bool
@@ -237,7 +218,6 @@ def test_an_episode_under_way_is_truncated_where_the_server_would_wait_for_its_e
     assert not running.truncated
 
 
-@BOTH
 @pytest.mark.parametrize("steps, least", [(0, 1), (5, 6)])
 def test_weights_are_never_awaited_with_less_than_a_batch(dialect: Dialect, steps: int, least: int) -> None:
     fragments = [episode(steps)] if steps else []
@@ -260,7 +240,6 @@ def test_a_batch_in_parts_asks_for_weights_with_the_last_one_only() -> None:
     assert sum(message.env_steps for message in messages) == 1200
 
 
-@BOTH
 def test_a_step_that_no_message_can_carry_is_refused(dialect: Dialect) -> None:
     with pytest.raises(LocalProtocolError, match="one step of episode 'wide'"):
         split([episode(3, observation=5000, id="wide")], dialect, await_weights=False, largest=9_000)

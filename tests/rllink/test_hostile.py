@@ -14,13 +14,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ospbridge.errors import OspBridgeError, RemoteProtocolError
+from ospbridge.rllink import counting
 from ospbridge.rllink.arrays import packed
 from ospbridge.rllink.client import ClientMachine, Exchange
 from ospbridge.rllink.dialects import DIALECTS, JSON, MSGPACK, Dialect, dialect_of
 from ospbridge.rllink.exchanges import deliver, get_config, get_state, greet, learn
 from ospbridge.rllink.framing import header
-from ospbridge.rllink.messages import Episodes, EpisodesAndGetState, Pong
+from ospbridge.rllink.messages import Episodes, EpisodesAndGetState, Ping, Pong
 from ospbridge.rllink.server import ServerMachine
+from ospbridge.rllink.untrusted import Misfit
 from tests.rllink.episodes import episode
 from tests.rllink.pair import CONFIG, weights
 from tests.rllink.recordings import body_of, golden, handshake, native_episode
@@ -233,3 +235,76 @@ def test_any_client_leaves_the_server_alive_or_with_a_clear_error(stream: bytes,
             with contextlib.suppress(RemoteProtocolError):
                 machine.send_state(weights(1))
         assert all(type(data) in (bytes, bytearray) for data in machine.data_to_send())
+
+
+# --- values are counted before any is made: a byte may stand for a list, and millions of these fill a memory -------
+
+
+SIZES = st.sampled_from([0, 1, 2, 4, 8, 15, 16, 31, 32, 255, 256, 65_535, 65_536])
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**64 - 1),
+    st.integers(-300, 300),
+    st.floats(),
+    SIZES.map(lambda size: "x" * size),
+    SIZES.map(bytes),
+    SIZES.map(lambda size: msgspec.msgpack.Ext(3, bytes(size))),
+)
+SHORT = SIZES.filter(lambda size: size <= 256)
+LISTS = SHORT.map(lambda size: [0] * size)
+MAPS = SHORT.map(lambda size: {str(number): None for number in range(size)})
+VALUES = st.recursive(
+    st.one_of(SCALARS, LISTS, MAPS),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=20), st.dictionaries(st.text(max_size=40), inner, max_size=20)
+    ),
+    max_leaves=20,
+)
+
+
+def count(value: Any) -> int:
+    if isinstance(value, list):
+        return 1 + sum(map(count, value))
+    if isinstance(value, dict):
+        return 1 + sum(1 + count(inner) for inner in value.values())
+    return 1
+
+
+@given(VALUES)
+@example([[0] * 65_535, [0] * 65_536])
+@example({str(number): None for number in range(65_536)})
+def test_values_of_msgpack_are_counted_as_they_are(value: Any) -> None:
+    body = msgspec.msgpack.encode(value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counting, "LOOKED_AT", 0)
+        patch.setattr(counting, "MOST_VALUES", count(value))
+        counting.check_msgpack(body)
+        patch.setattr(counting, "MOST_VALUES", count(value) - 1)
+        with pytest.raises(Misfit, match="more than"):
+            counting.check_msgpack(body)
+
+
+@given(st.binary())
+def test_of_other_bytes_nothing_is_said(data: bytes) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counting, "LOOKED_AT", 0)
+        counting.check_msgpack(data)
+        counting.check_json(data)
+
+
+@pytest.mark.parametrize(
+    "dialect, body",
+    [
+        (MSGPACK, b"\x82\xa4type\xa4PING\xa1x\xdd\x00\x06\x00\x00" + b"\x90" * 0x60000),
+        (JSON, orjson.dumps({"type": "PING", "x": [[]] * 0x60000})),
+    ],
+    ids=["msgpack", "json"],
+)
+def test_a_body_of_empty_lists_is_refused_before_it_is_read(
+    dialect: Dialect, body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert isinstance(dialect.decode(body), Ping)
+    monkeypatch.setattr(counting, "MOST_VALUES", 0x60000)
+    with pytest.raises(RemoteProtocolError, match=f"{len(body)} bytes holds more than {0x60000} values"):
+        dialect.decode(body)

@@ -14,7 +14,6 @@ import orjson
 import pytest
 
 from ospbridge.interface import BoxSpace
-from ospbridge.rllink.checking import Needs, check_fragments
 from ospbridge.rllink.dialects import JSON, MSGPACK
 from ospbridge.rllink.messages import (
     EpisodesAndGetState,
@@ -61,23 +60,6 @@ def test_experience_in_json_differs_in_white_space_only_where_digits_are_short()
     _, message = decoded(GOLDEN[JSON_EXPERIENCE])
     ours = body_of(JSON.encode(message))
     assert json.dumps(orjson.loads(ours)).encode() == body_of(GOLDEN[JSON_EXPERIENCE])
-
-
-@pytest.mark.parametrize("name", ["json", "msgpack"])
-def test_the_exact_experience_is_read_as_it_was_made(name: str) -> None:
-    _, message = decoded(GOLDEN[f"{name} EPISODES_AND_GET_STATE (2-step discrete episode)"])
-    assert isinstance(message, EpisodesAndGetState)
-    (fragment,) = message.fragments
-    assert fragment.observations.tolist() == [[0.5, -0.25, 0, 1], [0, 1, 2, 3], [1, 1, 2, 3]]
-    assert fragment.actions.tolist() == [0, 1]
-    assert fragment.actions.dtype == np.int64
-    assert fragment.rewards.tolist() == [1, 1]
-    assert fragment.action_dist_inputs is not None
-    assert fragment.action_dist_inputs.tolist() == [[0.125, -0.5], [0.125, -0.5]]
-    assert fragment.action_logp is not None
-    assert fragment.action_logp.tolist() == [-0.75, -0.75]
-    assert (fragment.terminated, fragment.truncated, fragment.t_started, fragment.t) == (True, False, 0, 2)
-    check_fragments(message.fragments, Needs(id=name == "msgpack"))
 
 
 def test_an_episode_of_rays_own_client_is_read_and_comes_back_as_whole_arrays() -> None:

@@ -1,14 +1,17 @@
-"""The server machine: either dialect, requests in order, and bad input that costs one connection only."""
+"""The server machine and the framing below it: requests in order, and bad input that costs one connection only."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ospbridge.errors import LocalProtocolError, RemoteProtocolError
 from ospbridge.rllink.checking import Needs
-from ospbridge.rllink.dialects import DIALECTS, JSON, MSGPACK, Dialect
+from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
+from ospbridge.rllink.framing import LARGEST_BODY, LARGEST_TAKEN, Deframer, header
 from ospbridge.rllink.messages import (
     Episodes,
     EpisodesAndGetState,
@@ -21,12 +24,9 @@ from ospbridge.rllink.messages import (
     SetState,
 )
 from ospbridge.rllink.server import EpisodesArrived, Greeted, Ignored, ServerMachine, StateWanted
-from ospbridge.rllink.weights import OnnxWeights
 from tests.rllink.episodes import episode
 from tests.rllink.pair import CONFIG, weights
 from tests.rllink.recordings import body_of, golden
-
-BOTH = pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
 
 
 def said(server: ServerMachine) -> list[Message]:
@@ -38,36 +38,12 @@ def events(server: ServerMachine) -> list[Any]:
     return list(iter(server.next_event, None))
 
 
-@BOTH
 def test_the_dialect_is_that_of_the_first_message(dialect: Dialect) -> None:
     server = ServerMachine(CONFIG)
     server.receive(golden()[f"{dialect.name} PING"])
     assert server.dialect is dialect
     assert server.data_to_send() == [golden()[f"{dialect.name} PONG"]]
     assert events(server) == [Greeted(dialect)]
-
-
-@BOTH
-def test_weights_are_sent_when_the_caller_has_them(dialect: Dialect) -> None:
-    server = ServerMachine(CONFIG)
-    server.receive(dialect.encode(GetState()))
-    assert events(server) == [StateWanted(learned=False)]
-    assert server.data_to_send() == []
-    policy = OnnxWeights(b"model", 3)
-    server.send_state(policy)
-    assert said(server) == [SetState(policy)]
-
-
-@BOTH
-def test_experience_arrives_before_the_wish_for_weights(dialect: Dialect) -> None:
-    server = ServerMachine(CONFIG)
-    server.receive(dialect.encode(Episodes((episode(3),))))
-    server.receive(dialect.encode(EpisodesAndGetState((episode(4), episode(2)))))
-    first, second, wanted = events(server)
-    assert isinstance(first, EpisodesArrived)
-    assert isinstance(second, EpisodesArrived)
-    assert (first.steps, second.steps) == (3, 6)
-    assert wanted == StateWanted(learned=True)
 
 
 def test_nothing_is_read_while_weights_are_due() -> None:
@@ -102,7 +78,6 @@ def test_weights_may_be_sent_unasked_once_the_dialect_is_known() -> None:
     assert [type(message) for message in said(server)] == [Pong, SetState]
 
 
-@BOTH
 @pytest.mark.parametrize("message", [Pong(), SetConfig(1), SetState(weights(1))])
 def test_what_only_servers_say_is_ignored_as_real_ones_do(dialect: Dialect, message: Message) -> None:
     server = ServerMachine(CONFIG)
@@ -133,7 +108,6 @@ def test_bad_input_ends_the_connection_with_a_clear_error(data: bytes, named: st
     assert server.data_to_send() == []
 
 
-@BOTH
 def test_a_bad_episode_is_refused_whole(dialect: Dialect) -> None:
     server = ServerMachine(CONFIG, needs=Needs(id=False, observation_size=9))
     with pytest.raises(RemoteProtocolError, match="must have 9 numbers a row of observations"):
@@ -141,7 +115,6 @@ def test_a_bad_episode_is_refused_whole(dialect: Dialect) -> None:
     assert events(server) == []
 
 
-@BOTH
 def test_experience_behind_a_wish_for_weights_counts_whatever_comes_behind_it(dialect: Dialect) -> None:
     server = ServerMachine(CONFIG)
     said_before = (
@@ -158,7 +131,6 @@ def test_experience_behind_a_wish_for_weights_counts_whatever_comes_behind_it(di
     assert [type(message) for message in said(server)] == [SetState, Pong]
 
 
-@BOTH
 @pytest.mark.parametrize(
     "length, told",
     [(3, "3 of 8 bytes of a header"), (8, "0 of [0-9]+ bytes of a message"), (50, "42 of [0-9]+")],
@@ -173,3 +145,73 @@ def test_a_stream_that_ends_in_the_middle_of_a_message_is_told(
     assert server.lost is caught.value
     assert caught.value.hint
     server.eof()
+
+
+# --- headers of eight digits, and bodies out of chunks of any size -------------------------------------------------
+
+
+def framed(body: bytes) -> bytes:
+    return header(len(body)) + body
+
+
+@pytest.mark.parametrize("length", [LARGEST_BODY + 1, -1])
+def test_a_length_that_eight_digits_cannot_say_is_refused_before_sending(length: int) -> None:
+    with pytest.raises(LocalProtocolError, match="does not fit RLlink's header") as caught:
+        header(length)
+    assert "split" in caught.value.hint
+
+
+@given(st.lists(st.binary(max_size=40), max_size=6), st.lists(st.integers(1, 30), max_size=40))
+def test_bodies_come_out_whole_however_the_stream_is_cut(bodies: list[bytes], cuts: list[int]) -> None:
+    stream = b"".join(map(framed, bodies))
+    deframer = Deframer()
+    got: list[bytes] = []
+    place = 0
+    for length in [*cuts, len(stream)]:
+        got += map(bytes, deframer.bodies(stream[place : place + length]))
+        place += length
+    assert got == bodies
+    assert deframer.empty
+
+
+def test_a_body_belongs_to_who_took_it() -> None:
+    chunk = bytearray(framed(b"one") + framed(b"two"))
+    one, two = Deframer().bodies(chunk)
+    chunk[:] = bytes(len(chunk))
+    one += b"!"
+    assert (bytes(one), bytes(two)) == (b"one!", b"two")
+
+
+def test_leading_spaces_are_understood_as_real_servers_do() -> None:
+    (body,) = Deframer().bodies(b"       5hello")
+    assert body == b"hello"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        *(b"GET / HT", b"-0000005", b"+0000005", b"0000 005", b"5       ", b"        ", b"00_00_05"),
+        *(b"0x000005", "٣٣٣٣".encode(), b"\0\0\0\0\0\0\0\5"),
+    ],
+)
+def test_a_header_that_is_no_length_is_told_with_its_bytes(head: bytes) -> None:
+    with pytest.raises(RemoteProtocolError, match="eight ASCII digits") as caught:
+        list(Deframer().bodies(head + b"body"))
+    assert caught.value.data == head
+    assert caught.value.hint
+
+
+def test_less_is_taken_than_can_be_announced_unless_more_is_asked_for() -> None:
+    assert list(Deframer().bodies(b"%08d" % LARGEST_TAKEN)) == []
+    with pytest.raises(RemoteProtocolError, match=f"at most {LARGEST_TAKEN} bytes") as caught:
+        list(Deframer().bodies(b"%08d" % (LARGEST_TAKEN + 1)))
+    assert "--rllink-largest-message" in caught.value.hint
+
+
+def test_what_is_unfinished_is_told() -> None:
+    deframer = Deframer()
+    assert list(deframer.bodies(b"0000")) == []
+    assert not deframer.empty
+    assert deframer.unfinished() == "4 of 8 bytes of a header"
+    assert list(deframer.bodies(b"0010abc")) == []
+    assert deframer.unfinished() == "3 of 10 bytes of a message"
