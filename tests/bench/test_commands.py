@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from functools import partial
 
 import pytest
-from click.testing import CliRunner
 
 from ospbridge.bench import relaying
 from ospbridge.bench.exercise import Exercise
@@ -23,7 +22,7 @@ from ospbridge.bench.subjects import (
     SPINNING_FLOOR,
     WITH_SCENARIO,
 )
-from ospbridge.cli import main
+from tests.cli.programs import invoke
 
 pytestmark = [
     pytest.mark.loopback,
@@ -32,10 +31,7 @@ pytestmark = [
 ]
 
 
-def run(*arguments: str, exit_code: int = 0) -> Any:
-    result = CliRunner().invoke(main, ["bench", *arguments])
-    assert result.exit_code == exit_code, result.output
-    return result
+run = partial(invoke, "bench")
 
 
 def of(count: int, *names: str) -> list[str]:

@@ -14,7 +14,7 @@ from ospbridge.bench.report import Row
 from ospbridge.bench.stalling import building, compiler, running
 from ospbridge.bench.stalls import DEFAULT, LAUNCHED, PINNED, TUNED, WAYS, conclusive, shortcomings
 from ospbridge.cli import main
-from ospbridge.errors import AgentTaken, UsageError
+from ospbridge.errors import UsageError
 from ospbridge.osp.profile import NERD
 from ospbridge.session.blocking import BlockingSession
 
@@ -53,36 +53,6 @@ def test_a_session_finds_a_nerd_server_whose_clock_agrees_with_the_steps(program
                     assert outcomes[-1].outputs == pytest.approx([0.2, -0.1])
                     assert session.audit() == ""
                     assert float(session.get("/Simulation/SimulationTime").value) == pytest.approx(0.2)
-
-
-@needs_compiler
-@pytest.mark.loopback
-def test_variables_are_found_read_and_written(program: Path) -> None:
-    with served(program) as server, BlockingSession.connect(server.address) as session:
-        names = [entry.name for entry in session.values("/Simulation/.*")]
-        assert "/Simulation/Seed" in names
-        assert session.values("Seed") == ()
-        session.set("/Simulation/Seed", "3")
-        assert session.get("/Simulation/Seed").value == "3"
-        assert session.register_event("/No/Such/Event") is False
-
-
-@needs_compiler
-@pytest.mark.loopback
-def test_its_agent_is_one_clients_at_a_time_and_free_behind_that(program: Path) -> None:
-    with served(program) as server:
-        with (
-            BlockingSession.connect(server.address) as session,
-            BlockingSession.connect(server.address) as other,
-        ):
-            session.register("Robot")
-            with pytest.raises(AgentTaken):
-                other.register("Robot")
-            session.step_one([0.0, 0.0])
-            session.deregister("Robot")
-            other.register("Robot")
-        with BlockingSession.connect(server.address) as session:
-            assert [agent.available for agent in session.agents()] == [True]
 
 
 def test_without_a_compiler_it_is_told_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

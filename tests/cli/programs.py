@@ -1,4 +1,4 @@
-"""Commands in processes of their own, where signals, exit codes and descriptors are the point."""
+"""Commands in this process, and in ones of their own where signals, exit codes and descriptors are the point."""
 
 from __future__ import annotations
 
@@ -10,13 +10,25 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from click.testing import CliRunner
+
+from ospbridge.cli import main
 from ospbridge.errors import OspBridgeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+
+    from click.testing import Result
 
 WITHIN = 60.0
 """Seconds in which whatever is waited for has come, on the busiest machine."""
+
+
+def invoke(*words: object, exit_code: int = 0, env: Mapping[str, str] | None = None) -> Result:
+    """A command in this process, which ends so."""
+    result = CliRunner().invoke(main, [*map(str, words)], env=env)
+    assert result.exit_code == exit_code, (result.output, result.exception)
+    return result
 
 
 @contextmanager

@@ -68,10 +68,6 @@ def test_an_infinite_range_is_null_in_json_and_inf_in_the_table(serve: Callable[
     assert table[3].split() == ["output", "0", "/sensor", "-inf", "inf"]
 
 
-def test_describe_takes_a_pattern_that_fits_one_agent(arena: Served) -> None:
-    assert arena.json("describe", "*2")["name"] == "robot2"
-
-
 def test_what_others_control_can_be_described_by_a_pattern_as_well(arena: Served) -> None:
     with BlockingSession.connect(arena.simulator.address) as session:
         session.register("robot2")

@@ -8,31 +8,27 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 import pytest
-from click.testing import CliRunner
 
 from ospbridge.bench.processes import ProgramFailed
 from ospbridge.bench.report import Panel, Quantity, Report, Row
-from ospbridge.cli import bench_all, main
-from tests.cli.programs import until
+from ospbridge.cli import bench_all
+from tests.cli.programs import invoke, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from click.testing import Result
 
 SMALL = ["--inputs", "2", "--outputs", "3", "--steps", "10", "--runs", "1"]
 FLOORS = ["blocking floor", "spinning floor"]
 
 
-def bench(*words: str, exit_code: int = 0) -> Result:
-    result = CliRunner().invoke(main, ["bench", *words])
-    assert result.exit_code == exit_code, (result.output, result.exception)
-    return result
+bench = partial(invoke, "bench")
 
 
 @pytest.mark.loopback

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from click.testing import CliRunner
 
-from ospbridge.cli import main
 from ospbridge.observe.trace import read_trace
 from ospbridge.osp.world import Variable
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.synthetic import SyntheticWorld
+from tests.cli.programs import invoke
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from click.testing import Result
 
     from ospbridge.osp.world import World
     from tests.cli.conftest import Served
 
 
-def check(*args: str, exit_code: int = 0) -> Result:
-    result = CliRunner().invoke(main, ["check", *args])
-    assert result.exit_code == exit_code, (result.output, result.exception)
-    return result
+check = partial(invoke, "check")
 
 
 def written(tmp_path: Path, text: str) -> str:
@@ -164,12 +159,6 @@ def test_a_whole_vector_of_a_real_robot_is_a_mistake_without_a_simulator(tmp_pat
     )
     file = written(tmp_path, names.replace('Position"', 'Position#1"') + 'terminated = "p < 0.3"\n')
     assert "no mistakes" in check(file).stdout
-
-
-@pytest.mark.loopback
-def test_with_a_simulator_the_agents_that_match_are_named(serve: Callable[[World], Served]) -> None:
-    result = serve(ArenaWorld(1)).run("check", "arena_avoid")
-    assert result.stdout.rstrip().endswith("has robot1")
 
 
 EVENTFUL = '[[agent]]\nmatch = { name = "robot1" }\n[agent.episode]\nterminated_on = ["/Arena/Bump", "/Arena/Bumps"]\n'

@@ -10,7 +10,6 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from ospbridge.cli import main
 from ospbridge.cli.configured import configuration
 from ospbridge.cli.connect import connect
 from ospbridge.cli.joining import settings_from
@@ -18,11 +17,10 @@ from ospbridge.cli.server_options import LONGEST
 from ospbridge.cli.upstream import upstream_from, upstream_options
 from ospbridge.observe.runtime import default_hub
 from ospbridge.rllink.framing import LARGEST_BODY, LARGEST_TAKEN
+from tests.cli.programs import invoke
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from click.testing import Result
 
     from ospbridge.daemon.relay.settings import Upstream
     from ospbridge.daemon.settings import Settings
@@ -48,14 +46,8 @@ spool_limit = "10M"
 """
 
 
-def run(*arguments: str, code: int = 0, variables: dict[str, str] | None = None) -> Result:
-    result = CliRunner().invoke(main, list(arguments), env=variables)
-    assert result.exit_code == code, (result.output, result.exception)
-    return result
-
-
 def show(*arguments: str, **variables: str) -> Any:
-    return tomllib.loads(run("config", "show", *arguments, variables=variables).stdout)
+    return tomllib.loads(invoke("config", "show", *arguments, env=variables).stdout)
 
 
 @pytest.fixture
@@ -86,7 +78,7 @@ def test_each_named_simulator_has_a_hub_of_its_own(two: str) -> None:
 
 def test_what_is_shown_is_a_file_that_shows_the_same(two: str, tmp_path: Path) -> None:
     again = tmp_path / "again.toml"
-    again.write_text(run("config", "show", "--config", two, "--origin").stdout)
+    again.write_text(invoke("config", "show", "--config", two, "--origin").stdout)
     assert show("--config", str(again)) == show("--config", two)
 
 
@@ -100,8 +92,8 @@ def test_flags_come_before_variables_and_those_before_the_file(two: str) -> None
 
 
 def test_origins_are_told_if_asked_for(two: str) -> None:
-    shown = run(
-        "config", "show", "--config", two, "--origin", variables={"OSPBRIDGE_CONNECT_QUORUM": "2"}
+    shown = invoke(
+        "config", "show", "--config", two, "--origin", env={"OSPBRIDGE_CONNECT_QUORUM": "2"}
     ).stdout
     assert 'address = "127.0.0.1:45454"  # default\n' in shown
     assert f'address = "127.0.0.1:45455"  # {two}:6\n' in shown
@@ -168,7 +160,7 @@ def test_one_that_is_launched_has_the_address_that_is_said_or_a_free_port(launch
 
 def test_how_one_is_launched_is_shown_as_a_file_has_it(launching: Path, tmp_path: Path) -> None:
     again = tmp_path / "again.toml"
-    again.write_text(run("config", "show", "--config", str(launching), "--origin").stdout)
+    again.write_text(invoke("config", "show", "--config", str(launching), "--origin").stdout)
     assert show("--config", str(again)) == show("--config", str(launching))
     assert show("--launch", "true {port}")["simulator"][0]["launch"] == "true {port}"
 
@@ -191,7 +183,7 @@ def test_what_cannot_be_launched_is_told_with_its_place(
     assert before in LAUNCHING
     launching.write_text(LAUNCHING.replace(before, after, 1))
     for command in (("config", "show"), ("connect",)):
-        assert why in run(*command, "--config", str(launching), code=78).stderr
+        assert why in invoke(*command, "--config", str(launching), exit_code=78).stderr
 
 
 @pytest.mark.parametrize(
@@ -213,7 +205,7 @@ def test_mistakes_of_a_file_are_told_with_their_place(
     assert before in TWO
     file.write_text(TWO.replace(before, after, 1))
     for command in (("config", "show"), ("connect",)):
-        told = run(*command, "--config", str(file), code=78).stderr
+        told = invoke(*command, "--config", str(file), exit_code=78).stderr
         assert why in told
         assert str(file) in told
         assert "Hint: " in told
@@ -222,7 +214,7 @@ def test_mistakes_of_a_file_are_told_with_their_place(
 def test_several_mistakes_of_a_file_stand_on_a_line_each(tmp_path: Path) -> None:
     file = tmp_path / "osp.toml"
     file.write_text('[[simulator]]\nquorum = 0\nscenario = "cartpol"\n[[rllink]]\nenv_step = 5\n')
-    error, *told, hint = run("config", "show", "--config", str(file), code=78).stderr.splitlines()
+    error, *told, hint = invoke("config", "show", "--config", str(file), exit_code=78).stderr.splitlines()
     assert error == f"Error: {file} has 3 mistakes:"
     assert told == [
         "  line 2: simulator[0].quorum: expected a whole number from 1 to 10000, got 0",
@@ -236,9 +228,11 @@ def test_several_mistakes_of_a_file_stand_on_a_line_each(tmp_path: Path) -> None
 def test_what_is_no_address_to_listen_at_is_told(said: str, tmp_path: Path) -> None:
     file = tmp_path / "osp.toml"
     file.write_text(f'[daemon]\nmetrics = "{said}"\n')
-    assert "daemon.metrics" in run("config", "show", "--config", str(file), code=78).stderr
-    assert "is not an address to listen at" in run("connect", "--metrics", said, code=2).stderr
-    assert f"{said!r} is not an address to listen at" in run("connect", "--listen", said, code=78).stderr
+    assert "daemon.metrics" in invoke("config", "show", "--config", str(file), exit_code=78).stderr
+    assert "is not an address to listen at" in invoke("connect", "--metrics", said, exit_code=2).stderr
+    assert (
+        f"{said!r} is not an address to listen at" in invoke("connect", "--listen", said, exit_code=78).stderr
+    )
 
 
 TLS = """[[simulator]]
@@ -252,18 +246,18 @@ tls_ca = "{files}/ca.pem"
 def test_certificates_that_are_not_there_are_told_as_when_the_daemon_starts(tmp_path: Path) -> None:
     file = tmp_path / "osp.toml"
     file.write_text(TLS.format(files=tmp_path))
-    told = run("config", "show", "--config", str(file), code=78).stderr
+    told = invoke("config", "show", "--config", str(file), exit_code=78).stderr
     assert f"cannot read {tmp_path}/a.pem: No such file" in told
     assert "osp.toml" in told
     file.write_text(f'[[rllink]]\naddress = "tls://trainer:5555"\ntls_ca = "{tmp_path}/ca.pem"\n')
-    told = run("config", "show", "--config", str(file), code=78).stderr
+    told = invoke("config", "show", "--config", str(file), exit_code=78).stderr
     assert f"cannot read {tmp_path}/ca.pem: No such file" in told
 
 
 def test_credentials_are_there_only_while_the_service_runs(tmp_path: Path) -> None:
     file = tmp_path / "osp.toml"
     file.write_text(TLS.format(files="/run/credentials/ospbridge.service"))
-    run("config", "show", "--config", str(file))
+    invoke("config", "show", "--config", str(file))
 
 
 # --- what is refused before a simulator is contacted -----------------------------------------------------------------
@@ -282,7 +276,7 @@ def test_a_directory_that_cannot_be_recorded_in_is_refused_before_the_simulator_
         simulator.bind(("127.0.0.1", 0))
         address = "{}:{}".format(*simulator.getsockname())
         variables = {"OSPBRIDGE_CONNECT_RECORD": str(directory)}
-        told = run("connect", "--simulator", address, code=78, variables=variables).stderr
+        told = invoke("connect", "--simulator", address, exit_code=78, env=variables).stderr
         simulator.setblocking(False)
         with pytest.raises(BlockingIOError):
             simulator.recv(1)
@@ -328,7 +322,7 @@ def test_messages_of_a_server_are_as_large_as_is_said_and_no_larger_than_can_be_
 
 def test_what_is_said_of_a_server_needs_one() -> None:
     for option in ("--insecure", "--rllink-greedy"):
-        assert f"{option} was given, but no server" in run("config", "show", option, code=2).stderr
+        assert f"{option} was given, but no server" in invoke("config", "show", option, exit_code=2).stderr
 
 
 class Asked(dict[str, Any]):

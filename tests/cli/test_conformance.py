@@ -1,32 +1,29 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-from click.testing import CliRunner
 
-from ospbridge.cli import main
 from ospbridge.osp.profile import DOCUMENT, NERD
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.udp import UdpSimulator
+from tests.cli.programs import invoke
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from click.testing import Result
 
 pytestmark = pytest.mark.loopback
 
 
-def run(*args: str) -> Result:
-    return CliRunner().invoke(main, ["conformance", *args])
+run = partial(invoke, "conformance")
 
 
 def test_json_is_exactly_as_promised_and_deviations_are_no_error() -> None:
     with UdpSimulator(ArenaWorld(1), port=0, profile=NERD) as simulator:
         result = run(str(simulator.address), "--json")
-    assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert set(found) == {"simulator", "profile", "agents", "deviations"}
     assert (found["simulator"], found["profile"], found["agents"]) == (

@@ -2,27 +2,25 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
-from click.testing import CliRunner
 
-from ospbridge.cli import main
 from ospbridge.diagnosis import installation, machine
 from ospbridge.diagnosis.checks import well
 from ospbridge.osp.profile import NERD
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.cli.programs import started
+from tests.cli.programs import invoke, started
 from tests.daemon.running import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from click.testing import Result
 
 pytestmark = pytest.mark.loopback
 
@@ -41,14 +39,11 @@ def simulator() -> Iterator[UdpSimulator]:
         yield running
 
 
-def run(*args: str) -> Result:
-    return CliRunner().invoke(main, ["doctor", *args])
+run = partial(invoke, "doctor")
 
 
 def checks(*args: str, exit_code: int = 0) -> dict[str, Any]:
-    result = run(*args, "--json")
-    assert result.exit_code == exit_code, result.output
-    found = json.loads(result.stdout)
+    found = json.loads(run(*args, "--json", exit_code=exit_code).stdout)
     for check in found:
         assert set(check) == {"subject", "state", "detail", "fix"}
         assert check["state"] in {"ok", "advice", "problem", "skipped"}
@@ -92,7 +87,7 @@ def test_a_simulator_of_this_host_that_may_stall_is_advised_about_with_the_cure(
         assert found["fix"] == f"ospbridge tune {address}"
         assert f"pid {process.pid}: " in found["detail"]
         assert "under SCHED_OTHER" in found["detail"]
-        assert CliRunner().invoke(main, ["tune", address]).exit_code == 0
+        invoke("tune", address)
         assert checks("--simulator", address)[subject]["state"] == "ok"
 
 
@@ -120,8 +115,7 @@ def test_a_simulator_that_is_not_there_is_a_problem_with_its_fix_and_exit_code_1
 
 def test_the_table_is_followed_by_the_fixes() -> None:
     address = f"127.0.0.1:{free_port()}"
-    result = run("--simulator", address)
-    assert result.exit_code == 1
+    result = run("--simulator", address, exit_code=1)
     lines = result.stdout.splitlines()
     assert lines[0].split() == ["SUBJECT", "STATE", "WHAT", "WAS", "FOUND"]
     assert f"problem: simulator {address}: start the simulator" in result.stderr

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 import ospbridge
-from ospbridge.cli import main
 from ospbridge.record.reading import read_recording, recorded_files
+from tests.cli.programs import invoke
 from tests.record.episodes import feedback, play, recorder_into, whose
 
 if TYPE_CHECKING:
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 assert ospbridge.__version__
 
 
-def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, ["export", *map(str, arguments)])
+run = partial(invoke, "export")
 
 
 @pytest.fixture
@@ -77,7 +76,6 @@ def test_the_dataset_loads_and_its_episodes_are_those_of_the_recording(
     recording: Path, datasets: Path
 ) -> None:
     result = run(recording, "--minari", "cart/random-v0")
-    assert result.exit_code == 0, result.output
     assert result.stdout == (f"cart/random-v0: 3 episodes, 14 steps, in {datasets / 'cart' / 'random-v0'}\n")
     # No environment made it.
     assert result.stderr.count("recover_environment() of the dataset will not work") == 1
@@ -91,33 +89,28 @@ def test_agents_that_differ_need_datasets_of_their_own(tmp_path: Path, datasets:
         recorder = recorder_into(tmp_path / "r", whose(agent, outputs=outputs))
         recorder.begin(feedback(0, outputs=outputs))
         recorder.step(1, feedback(1, outputs=outputs, terminated=True))
-    mixed = run(tmp_path / "r", "--minari", "mixed-v0")
-    assert mixed.exit_code == 2
+    mixed = run(tmp_path / "r", "--minari", "mixed-v0", exit_code=2)
     assert "observation space" in mixed.stderr
     assert "--agent" in mixed.stderr
     assert not (datasets / "mixed-v0").exists()
-    assert run(tmp_path / "r", "--minari", "arms-v0", "--agent", "ar*").exit_code == 0
-    none = run(tmp_path / "r", "--minari", "none-v0", "--agent", "robot*")
-    assert none.exit_code == 2
+    run(tmp_path / "r", "--minari", "arms-v0", "--agent", "ar*")
+    none = run(tmp_path / "r", "--minari", "none-v0", "--agent", "robot*", exit_code=2)
     assert "no episode" in none.stderr
 
 
 def test_a_name_that_is_taken_or_none_is_refused(recording: Path, datasets: Path) -> None:
-    assert run(recording, "--minari", "cart-v0").exit_code == 0
-    again = run(recording, "--minari", "cart-v0")
-    assert again.exit_code == 2
+    run(recording, "--minari", "cart-v0")
+    again = run(recording, "--minari", "cart-v0", exit_code=2)
     assert "already" in again.stderr
     assert_equal("cart-v0", recording)
     for name in ("no version", "../../etc-v0", ""):
-        wrong = run(recording, "--minari", name)
-        assert wrong.exit_code == 2, name
+        wrong = run(recording, "--minari", name, exit_code=2)
         assert "for instance" in wrong.stderr
 
 
 def test_a_damaged_file_is_told_and_no_half_dataset_stays(recording: Path, datasets: Path) -> None:
     recorded_files(recording)[1].write_bytes(b"")
-    result = run(recording, "--minari", "cart-v0")
-    assert result.exit_code == 78
+    result = run(recording, "--minari", "cart-v0", exit_code=78)
     assert recorded_files(recording)[1].name in result.stderr
     assert not (datasets / "cart-v0").exists()
 
@@ -126,6 +119,5 @@ def test_without_minari_the_error_says_how_to_get_it(
     recording: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "minari", None)
-    done = run(recording, "--minari", "cart-v0")
-    assert done.exit_code == 78
+    done = run(recording, "--minari", "cart-v0", exit_code=78)
     assert "pip install 'ospbridge[minari]'" in done.stderr

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import socket
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 import trio
-from click.testing import CliRunner
 
-from ospbridge.cli import main
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.sink.policy_file import PolicyFile
 from ospbridge.sink.serving import Sink
+from tests.cli.programs import invoke
 from tests.in_threads import in_thread
 from tests.policy.weights import module_weights
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-    from click.testing import Result
 
 pytestmark = pytest.mark.loopback
 
@@ -51,10 +50,7 @@ def policy(tmp_path: Path) -> PolicyFile:
     return PolicyFile(tmp_path / "p.npz")
 
 
-def run(*args: str, exit_code: int = 0) -> Result:
-    result = CliRunner().invoke(main, ["rllink", "probe", *args])
-    assert result.exit_code == exit_code, (result.output, result.exception)
-    return result
+run = partial(invoke, "rllink", "probe")
 
 
 def test_it_prints_a_table_of_what_was_found(policy: PolicyFile) -> None:
@@ -125,18 +121,3 @@ def test_where_nobody_listens_the_exit_code_is_69_and_the_hint_says_what_to_star
     error, hint = result.stderr.splitlines()
     assert error.startswith(f"Error: no RLlink server accepts connections at {address}: Connection refused")
     assert "ospbridge sink" in hint
-
-
-@pytest.mark.parametrize(
-    "args, code, why",
-    [
-        (["here:there"], 78, "is not a server's address"),
-        (["192.0.2.1:5555"], 78, "without TLS"),
-        (["127.0.0.1:5555", "--tls-ca", "ca.pem"], 78, "an address without TLS"),
-        (["tls://127.0.0.1:5555", "--tls-ca", "missing.pem"], 78, "cannot read missing.pem"),
-        (["127.0.0.1:5555", "--dialect", "cbor"], 2, "--dialect"),
-        ([], 2, "Missing argument"),
-    ],
-)
-def test_what_cannot_work_is_told_at_once(args: list[str], code: int, why: str) -> None:
-    assert why in run(*args, exit_code=code).stderr

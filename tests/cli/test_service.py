@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from click.testing import CliRunner
 
-from ospbridge.cli import main
 from ospbridge.errors import UsageError
 from ospbridge.service import installing, scope, systemctl
+from tests.cli.programs import invoke
 
 if TYPE_CHECKING:
-    from click.testing import Result
+    pass
 
 STUB = """\
 #!/bin/sh
@@ -65,10 +65,7 @@ def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Manager:
     return Manager(tmp_path, tmp_path / "config home")
 
 
-def run(*arguments: str, code: int = 0) -> Result:
-    result = CliRunner().invoke(main, ["service", *arguments])
-    assert result.exit_code == code, (result.output, result.exception)
-    return result
+run = partial(invoke, "service")
 
 
 def test_a_users_service_runs_this_program_and_is_started_at_boot(manager: Manager) -> None:
@@ -99,7 +96,7 @@ def test_a_unit_that_somebody_has_changed_is_touched_by_force_only(manager: Mana
     unit.write_text(unit.read_text() + "# mine\n")
     manager.told()
     for command in ("install", "uninstall"):
-        told = run(command, "--user", code=2).stderr
+        told = run(command, "--user", exit_code=2).stderr
         assert f"somebody has changed {unit}" in told
         assert "--force" in told
     assert manager.told() == []
@@ -158,7 +155,7 @@ def test_uninstalling_stops_it_and_leaves_the_configuration(manager: Manager) ->
 
 def test_a_service_that_does_not_start_is_told_with_where_to_look(manager: Manager) -> None:
     manager.fail_at("restart")
-    told = run("install", "--user", "--now", code=69).stderr
+    told = run("install", "--user", "--now", exit_code=69).stderr
     assert "ospbridge.service does not start: " in told
     assert "it does not want to" in told
     assert "journalctl --user --unit ospbridge.service" in told
@@ -169,7 +166,7 @@ def test_a_program_that_the_system_service_could_not_see_is_refused(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(installing, "needed_places", lambda: [Path(place)])
-    told = run("install", "--dry-run", code=2).stderr
+    told = run("install", "--dry-run", exit_code=2).stderr
     assert f"{place} lies in " in told
     assert "/opt/ospbridge" in told
     assert "--user" in told
@@ -180,8 +177,8 @@ def test_only_root_may_make_a_service_of_the_system(
 ) -> None:
     monkeypatch.setattr(installing, "needed_places", list)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert "only root may" in run("install", code=2).stderr
-    assert "only root may" in run("uninstall", code=2).stderr
+    assert "only root may" in run("install", exit_code=2).stderr
+    assert "only root may" in run("uninstall", exit_code=2).stderr
     assert manager.told() == []
 
 
@@ -190,14 +187,16 @@ def test_where_there_is_no_systemd_the_way_without_is_told(
     command: str, manager: Manager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(systemctl, "BOOTED", tmp_path / "nothing")
-    told = run(command, "--user", code=69).stderr
+    told = run(command, "--user", exit_code=69).stderr
     assert "systemd is not the service manager here" in told
     assert "ospbridge connect" in told
 
 
 def test_a_configuration_that_is_not_there_is_refused(manager: Manager, tmp_path: Path) -> None:
     for name in ("no.toml", "x" * 300):
-        assert "is not there" in run("install", "--user", "--config", str(tmp_path / name), code=78).stderr
+        assert (
+            "is not there" in run("install", "--user", "--config", str(tmp_path / name), exit_code=78).stderr
+        )
 
 
 RUNS: dict[str, Any] = {
@@ -244,16 +243,16 @@ def test_a_service_that_runs_is_shown_in_a_few_lines(manager: Manager) -> None:
 
 def test_a_service_that_failed_is_an_exit_code_with_its_reason(manager: Manager) -> None:
     manager.show(**FAILED)
-    result = run("status", "--user", code=69)
+    result = run("status", "--user", exit_code=69)
     assert "last exit exit code 78, Sat 2026-11-21 22:02:00 UTC" in result.stdout
     assert "ospbridge.service does not run: it is failed (exit-code)" in result.stderr
     manager.show(**FAILED | {"ExecMainCode": 3, "ExecMainStatus": 6, "Result": "watchdog"})
-    assert json.loads(run("status", "--user", "--json", code=69).stdout)["signal"] == 6
+    assert json.loads(run("status", "--user", "--json", exit_code=69).stdout)["signal"] == 6
 
 
 def test_a_service_that_is_not_there_is_told(manager: Manager) -> None:
     manager.show(LoadState="not-found", ActiveState="inactive", Result="success")
-    assert "is not installed" in run("status", "--user", code=69).stderr
+    assert "is not installed" in run("status", "--user", exit_code=69).stderr
 
 
 def test_to_install_again_without_the_configuration_is_refused_and_forced(
@@ -265,7 +264,7 @@ def test_to_install_again_without_the_configuration_is_refused_and_forced(
     run(*words, "--config", str(config))
     manager.told()
     usual = manager.configuration / "ospbridge.toml"
-    told = run(*words, code=2).stderr
+    told = run(*words, exit_code=2).stderr
     assert f"reads {config} so far, and would read {usual}" in told
     assert f"--config '{config}', or --force" in told
     assert manager.told() == []

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 import pytest
 
@@ -16,7 +16,7 @@ from tests.cli.programs import WITHIN, until
 from tests.cli.talkative import TalkativeServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 pytestmark = [pytest.mark.loopback, pytest.mark.timeout(120)]
@@ -86,11 +86,15 @@ def assert_well(ended: Ended) -> None:
     assert ended.err.count("Traceback") <= 1, "no exception stands above the one that tells"
 
 
-def command(server: TalkativeServer, directory: Path, *words: str) -> Ended:
-    hub = ["--hub", f"unix:{directory / 'hub'}"] if words[0] == "connect" else []
-    ended = run(directory, COMMAND, *words, *hub, "--simulator", server.address)
+def asked(directory: Path, what: str | list[str], server: TalkativeServer) -> Ended:
+    """What becomes of a program that is given the server's address, or of the words of a command."""
+    if isinstance(what, str):
+        ended = run(directory, what, server.address)
+    else:
+        hub = ["--hub", f"unix:{directory / 'hub'}"] if what[0] == "connect" else []
+        ended = run(directory, COMMAND, *what, *hub, "--simulator", server.address)
+        assert "Traceback" not in ended.err
     assert_well(ended)
-    assert "Traceback" not in ended.err
     return ended
 
 
@@ -103,97 +107,69 @@ def long_interfaces() -> TalkativeServer:
     return TalkativeServer(40, inputs=30, input_name=60_000, free=True)
 
 
-# --- more than is kept ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
-    "words", [["agents"], ["describe", "*0"], ["connect", "--wait", "0"]], ids=lambda words: words[0]
+    "what, server, code",
+    [
+        (["agents"], taken_agents, 69),
+        (["describe", "*0"], taken_agents, 69),
+        (["connect", "--wait", "0"], long_interfaces, 69),
+        (["doctor"], taken_agents, 1),
+        (MAKE, taken_agents, 1),
+        (MAKE_VEC, long_interfaces, 1),
+    ],
+    ids=["agents", "describe", "connect", "doctor", "make", "make_vec"],
 )
-def test_3000_names_of_40_kb_are_an_error_that_says_what_came(words: list[str], tmp_path: Path) -> None:
-    with taken_agents() as server:
-        ended = command(server, tmp_path, *words)
-    assert ended.code == 69
-    assert "16,777,216 bytes" in ended.err
-
-
-def test_doctor_tells_of_3000_names_of_40_kb_as_a_problem(tmp_path: Path) -> None:
-    with taken_agents() as server:
-        ended = command(server, tmp_path, "doctor")
-    assert ended.code == 1
-    assert "16,777,216 bytes" in ended.out
-
-
-@pytest.mark.parametrize(
-    "code, server", [(MAKE, taken_agents), (MAKE_VEC, long_interfaces)], ids=["make", "make_vec"]
-)
-def test_environments_are_not_made_of_what_is_more_than_is_kept(
-    code: str, server: Any, tmp_path: Path
+def test_more_names_than_are_kept_are_an_error_that_says_what_came(
+    what: str | list[str], server: Callable[[], TalkativeServer], code: int, tmp_path: Path
 ) -> None:
     with server() as talkative:
-        ended = run(tmp_path, code, talkative.address)
-    assert_well(ended)
-    assert ended.code == 1
-    assert "16,777,216 bytes" in ended.err.splitlines()[-1]
-
-
-def test_a_daemon_does_not_join_72_mb_of_names(tmp_path: Path) -> None:
-    with long_interfaces() as server:
-        ended = command(server, tmp_path, "connect", "--wait", "0")
-    assert ended.code == 69
-    assert "16,777,216 bytes" in ended.err
-
-
-@pytest.mark.parametrize("server", [taken_agents, long_interfaces])
-def test_status_tells_in_short_of_a_daemon_that_such_a_simulator_keeps_busy(
-    server: Any, tmp_path: Path
-) -> None:
-    hub = f"unix:{tmp_path / 'hub'}"
-    with server() as talkative, going_on("connect", "--simulator", talkative.address, "--hub", hub):
-        until(lambda: talkative.lists)
-        ended = run(tmp_path, COMMAND, "status", "--hub", hub)
-    assert_well(ended)
+        ended = asked(tmp_path, what, talkative)
+    assert ended.code == code
+    assert "16,777,216 bytes" in ended.out + ended.err
 
 
 @pytest.mark.parametrize(
-    "words", [["agents"], ["describe", "*0"], ["doctor"], ["connect"]], ids=lambda words: words[0]
+    "words, server",
+    [
+        (["agents"], taken_agents),
+        (["describe", "*0"], long_interfaces),
+        (["doctor"], taken_agents),
+        (["connect"], long_interfaces),
+    ],
+    ids=["agents", "describe", "doctor", "connect"],
 )
-@pytest.mark.parametrize("server", [taken_agents, long_interfaces])
 def test_sigterm_ends_each_command_while_names_come_without_end(
-    words: list[str], server: Any, tmp_path: Path
+    words: list[str], server: Callable[[], TalkativeServer], tmp_path: Path
 ) -> None:
-    hub = ["--hub", f"unix:{tmp_path / 'hub'}"] if words == ["connect"] else []
-    with server() as talkative, going_on(*words, *hub, "--simulator", talkative.address) as process:
+    """And status tells in short of a daemon that is kept busy so."""
+    hub = ["--hub", f"unix:{tmp_path / 'hub'}"]
+    more = hub if words == ["connect"] else []
+    with server() as talkative, going_on(*words, *more, "--simulator", talkative.address) as process:
         until(lambda: talkative.lists or process.poll() is not None)
+        if more:
+            assert_well(run(tmp_path, COMMAND, "status", *hub))
         process.send_signal(signal.SIGTERM)
         process.wait(ENDS)
 
 
-# --- as much as is kept --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
-    "words",
-    [["agents"], ["describe", "*0"], ["doctor"], ["connect", "--wait", "0"]],
-    ids=lambda words: words[0],
+    "what, code",
+    [(["agents"], 0), (["describe", "*0"], 2), (["doctor"], 0), (["connect", "--wait", "0"], 69), (MAKE, 1)],
+    ids=["agents", "describe", "doctor", "connect", "make"],
 )
-def test_100_taken_agents_with_names_of_40_kb_are_told_in_short(words: list[str], tmp_path: Path) -> None:
+def test_100_taken_agents_with_names_of_40_kb_are_told_in_short(
+    what: str | list[str], code: int, tmp_path: Path
+) -> None:
     with taken_agents(100) as server:
-        ended = command(server, tmp_path, *words)
-    told = ended.out + ended.err
-    assert "characters ..." in told
-    assert ended.code == {"describe": 2, "connect": 69}.get(words[0], 0)
-
-
-def test_an_environment_of_taken_agents_with_long_names_is_refused_in_short(tmp_path: Path) -> None:
-    with taken_agents(100) as server:
-        ended = run(tmp_path, MAKE, server.address)
-    assert_well(ended)
-    assert ended.err.splitlines()[-1].startswith("ospbridge.errors.AgentTaken: ")
+        ended = asked(tmp_path, what, server)
+    assert ended.code == code
+    assert "characters ..." in ended.out + ended.err
+    assert what != MAKE or ended.err.splitlines()[-1].startswith("ospbridge.errors.AgentTaken: ")
 
 
 def test_an_interface_with_names_of_60_kb_is_a_short_table_and_whole_as_json(tmp_path: Path) -> None:
     with long_interfaces() as server:
-        ended = command(server, tmp_path, "describe", "?????0")
+        ended = asked(tmp_path, ["describe", "?????0"], server)
         assert ended.code == 0
         assert len(ended.out.splitlines()) == 2 + 30
         data = json.loads(

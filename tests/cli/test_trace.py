@@ -7,19 +7,18 @@ import os
 import pty
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from ospbridge.cli import main
 from ospbridge.observe.trace import Direction, TraceRecord, TraceWriter
+from tests.cli.programs import invoke
 
 RECORDING = Path(__file__).parents[1] / "osp" / "traces" / "s04_reset_step.jsonl"
 
 
-def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, ["trace", "show", *map(str, arguments)])
+run = partial(invoke, "trace", "show")
 
 
 @pytest.fixture
@@ -38,7 +37,6 @@ def trace_file(tmp_path: Path) -> Path:
 
 def test_each_record_is_a_line_with_time_delta_direction_port_and_meaning(trace_file: Path) -> None:
     result = run(trace_file)
-    assert result.exit_code == 0
     assert result.output.splitlines() == [
         "     time/s   delta/ms dir   port datagram",
         "   0.000000            c>s  45454 INIT_COMMUNICATION 1.1 in single bytes",
@@ -60,7 +58,6 @@ def test_a_choice_that_nothing_fits_is_told(trace_file: Path, options: list[str]
 
 def test_json_repeats_the_records_with_their_meaning(trace_file: Path) -> None:
     result = run(trace_file, "--json")
-    assert result.exit_code == 0
     records = [json.loads(line) for line in result.output.splitlines()]
     assert [(record["t"], record["dir"], record["hex"]) for record in records] == [
         (0.0, "c>s", "050101"),
@@ -108,21 +105,18 @@ def test_what_a_trace_holds_cannot_steer_the_terminal(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_option_is_a_usage_error_that_says_what_is_right(arguments: list[str], message: str) -> None:
-    result = run(RECORDING, *arguments)
-    assert result.exit_code == 2
+    result = run(RECORDING, *arguments, exit_code=2)
     assert message in result.output
 
 
 def test_a_missing_file_is_a_usage_error(tmp_path: Path) -> None:
-    result = run(tmp_path / "absent.jsonl")
-    assert result.exit_code == 2
+    result = run(tmp_path / "absent.jsonl", exit_code=2)
     assert "absent.jsonl' does not exist" in result.output
 
 
 def test_a_malformed_trace_exits_78_after_what_could_be_read(trace_file: Path) -> None:
     trace_file.write_bytes(trace_file.read_bytes() + b"not a record\nnor this\n")
-    result = run(trace_file)
-    assert result.exit_code == 78
+    result = run(trace_file, exit_code=78)
     assert "waiting" in result.output
     assert f"Error: {trace_file}:5: expected a record of a trace, got b'not a record" in result.output
     assert "Hint: a trace is what --trace FILE writes" in result.output

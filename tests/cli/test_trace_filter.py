@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import stat
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from ospbridge.cli import main
 from ospbridge.observe.trace import Direction, TraceRecord, read_trace
+from tests.cli.programs import invoke
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,13 +22,11 @@ RECORDING = Path(__file__).parents[1] / "osp" / "traces" / "s04_reset_step.jsonl
 RECORDS = list(read_trace(RECORDING))
 
 
-def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, ["trace", "filter", *map(str, arguments)])
+run = partial(invoke, "trace", "filter")
 
 
 def chosen(*options: str) -> list[TraceRecord]:
     result = run(RECORDING, "-o", "-", *options)
-    assert result.exit_code == 0, result.output
     return [_record(line) for line in result.stdout.splitlines()]
 
 
@@ -69,11 +69,10 @@ def test_what_it_writes_is_a_trace_that_can_be_shown(tmp_path: Path) -> None:
 def test_a_file_that_is_there_is_replaced_only_by_force(tmp_path: Path) -> None:
     target = tmp_path / "part.jsonl"
     target.write_text("mine")
-    result = run(RECORDING, "-o", target)
-    assert result.exit_code == 2
+    result = run(RECORDING, "-o", target, exit_code=2)
     assert f"Error: {target} exists already\nHint: " in result.stderr
     assert target.read_text() == "mine"
-    assert run(RECORDING, "-o", target, "--force").exit_code == 0
+    run(RECORDING, "-o", target, "--force")
     assert list(read_trace(target)) == RECORDS
 
 
@@ -86,8 +85,7 @@ def test_the_trace_that_is_read_is_never_overwritten(tmp_path: Path, way: str) -
         target.hardlink_to(source)
     elif way == "symlink":
         target.symlink_to(source)
-    result = run(source, "-o", target, "--force", "--client", "A")
-    assert result.exit_code == 2
+    result = run(source, "-o", target, "--force", "--client", "A", exit_code=2)
     assert "is the trace that is read" in result.stderr
     assert source.read_bytes() == RECORDING.read_bytes()
 
@@ -95,7 +93,6 @@ def test_the_trace_that_is_read_is_never_overwritten(tmp_path: Path, way: str) -
 def test_a_damaged_trace_leaves_no_half_of_a_file(tmp_path: Path) -> None:
     source = tmp_path / "trace.jsonl"
     source.write_bytes(RECORDING.read_bytes() + b"no record\n" + RECORDING.read_bytes())
-    result = run(source, "-o", tmp_path / "part.jsonl")
-    assert result.exit_code == 78
+    result = run(source, "-o", tmp_path / "part.jsonl", exit_code=78)
     assert f"{source}:{len(RECORDS) + 1}: expected a record of a trace" in result.stderr
     assert list(tmp_path.iterdir()) == [source]

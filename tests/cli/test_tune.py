@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from click.testing import CliRunner
 
-from ospbridge.cli import main
 from ospbridge.diagnosis import stalls
 from ospbridge.session.blocking import BlockingSession
-from tests.cli.programs import started
+from tests.cli.programs import invoke, started
 from tests.launch.listening import THREADS, listening
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Iterator
 
-    from click.testing import Result
 
 pytestmark = pytest.mark.loopback
 
 
-def tune(*words: str, exit_code: int = 0) -> Result:
-    result = CliRunner().invoke(main, ["tune", *words])
-    assert result.exit_code == exit_code, (result.output, result.exception)
-    return result
+tune = partial(invoke, "tune")
 
 
 def as_json(*words: str) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -61,20 +60,3 @@ def test_the_page_on_policy_clients_lists_what_its_check_installs() -> None:
     listed = page.split("<!-- requirements -->\n```text\n")[1].partition("```")[0].split()
     installed = [re.sub("^torch==.*", "torch", each) for each in TOX["env"]["long-policy-client"]["deps"]]
     assert sorted({*listed} - {"ospbridge"}) == sorted(installed)
-
-
-def test_a_long_check_that_there_is_not_is_refused_with_those_that_there_are(tmp_path: Path) -> None:
-    tox = tmp_path / "tox"
-    tox.write_text("#!/bin/sh\necho 'long-hours -> an hour'\n")
-    tox.chmod(0o755)
-    done = subprocess.run(
-        ["bash", ROOT / ".ci" / "long", "nothing"],
-        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 2
-    assert "no such long check: nothing" in done.stderr
-    assert "hours" in done.stderr

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import re
 from pathlib import Path
 
-import click
 import pytest
 
-import ospbridge
 from docs import generate
 from docs.generation import commands, events, exits, library
 from docs.generation.public import SECTIONS
@@ -35,28 +32,6 @@ def test_the_list_of_commands_that_is_known_beforehand_is_as_click_has_it_now() 
 
 
 # --- commands -------------------------------------------------------------------------------------------------------
-
-
-def test_every_command_option_and_argument_stands_there_with_its_variable() -> None:
-    found = 0
-    for path, command, context in commands.walk():
-        (section,) = re.findall(rf"^##+ {path}\n(.*?)(?=^##|\Z)", CLI, re.MULTILINE | re.DOTALL)
-        section = section.replace("\\|", "|")
-        for parameter in command.params:
-            if parameter.name == "version":
-                continue
-            words = (
-                parameter.opts if isinstance(parameter, click.Option) else [parameter.make_metavar(context)]
-            )
-            assert all(f"`{word}" in section or f", {word}" in section for word in words), (path, words)
-            found += 1
-        for variable in re.findall(r"`(OSPBRIDGE_\w+)`", section):
-            assert any(
-                variable.endswith(f"_{word.lstrip('-').replace('-', '_').upper()}")
-                for each in command.params
-                for word in each.opts
-            )
-    assert found > 100
 
 
 @pytest.mark.parametrize(
@@ -102,25 +77,6 @@ def test_every_code_of_an_error_is_told_and_every_error_once() -> None:
     assert set(told.values()) <= set(exits.CODES)
 
 
-def test_no_command_ends_with_another_code() -> None:
-    """Neither by a number nor by a constant."""
-    for path in (Path(ospbridge.__path__[0]) / "cli").rglob("*.py"):
-        module = importlib.import_module(
-            f"ospbridge.cli.{path.stem}" if path.stem != "__init__" else "ospbridge.cli"
-        )
-        text = path.read_text("utf-8")
-        if "Exit" not in text and "sys.exit" not in text:
-            continue
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
-                ("exceptions.Exit", "sys.exit")
-            ):
-                said = ast.unparse(node.args[0])
-                if not said.endswith(".exit_code"):
-                    code = int(said) if said.isdecimal() else getattr(module, said)
-                    assert code in exits.CODES, f"{path}: {said}"
-
-
 # --- log events -----------------------------------------------------------------------------------------------------
 
 
@@ -128,28 +84,6 @@ def test_every_event_is_told_with_what_it_means() -> None:
     told = events.meanings(EVENTS)
     assert set(told) == set(events.events())
     assert [key for key, meaning in told.items() if not meaning] == []
-
-
-def test_every_logger_is_found_by_its_name() -> None:
-    """Events of a logger that is called otherwise would be overlooked."""
-    for path in Path(ospbridge.__path__[0]).rglob("*.py"):
-        text = path.read_text("utf-8")
-        if "logs.get(" not in text and "structlog." not in text:
-            continue
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith(
-                ("logs.get(", "structlog.")
-            ):
-                assert [ast.unparse(target) for target in node.targets] == ["log"], path
-
-
-def test_fields_are_found_where_they_are_written_together() -> None:
-    found = events.events()
-    opened = found["The daemon", "hub open", "info"]
-    assert {"hub", "simulator"} <= set(opened.always)
-    assert {"address", "listen"} <= set(opened.sometimes)
-    assert "weights_seq_no" in found["Environments", "episode", "info"].sometimes
-    assert ("RLlink servers", "the driver waits for its agents", "warning") in found
 
 
 # --- the Python library ---------------------------------------------------------------------------------------------

@@ -19,17 +19,9 @@ from urllib.parse import urlsplit
 import gymnasium
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import ospbridge
-from ospbridge.cli import main
-from ospbridge.dashboard.address import Access, called, listening, read_token
-from ospbridge.dashboard.assets import page_files
-from ospbridge.dashboard.streaming import MOST_STREAMS
 from ospbridge.errors import ConfigurationError
-from ospbridge.hub.status import RETURNS_KEPT
-from ospbridge.interface import Endpoint
-from ospbridge.observe.recent import MOST_KEPT
 from ospbridge.observe.runtime import default_hub
 from ospbridge.policy.distributions import distribution
 from ospbridge.record.reading import read_recording
@@ -38,7 +30,7 @@ from ospbridge.simulator.hosting import world_of
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.task.loading import load
-from tests.cli.programs import started, until
+from tests.cli.programs import invoke, started, until
 from tests.daemon.running import Daemon
 from tests.docs.pages import blocks, commands, page, programs, run
 from tests.envs.daemons import connected
@@ -58,12 +50,6 @@ def free_place() -> str:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{sock.getsockname()[1]}"
-
-
-def commanded(*words: str) -> str:
-    result = CliRunner().invoke(main, words)
-    assert result.exit_code == 0, (words, result.output)
-    return result.stdout
 
 
 @contextmanager
@@ -133,7 +119,7 @@ def test_one_daemon_has_several_simulators_and_an_environment_attaches_to_one(
     *_, show, connect, status = commands(text)
     simulators = several.partition("[[rllink]]")[0]
     Path("several.toml").write_text(simulators + one_server)
-    (server,) = tomllib.loads(commanded(*show))["rllink"]
+    (server,) = tomllib.loads(invoke(*show).stdout)["rllink"]
     assert "simulators" not in server
 
     with cart_poles(2) as (left, right):
@@ -144,7 +130,7 @@ def test_one_daemon_has_several_simulators_and_an_environment_attaches_to_one(
             env: gymnasium.Env[Any, Any] = run(environment)["env"]
             env.reset(seed=1)
             env.step(1)
-            told = commanded(*status)
+            told = invoke(*status).stdout
             assert f"{left} (left): joined" in told
             assert "playing by" in told
             env.close()
@@ -185,7 +171,7 @@ def test_environments_of_other_hosts_attach_and_a_renewed_certificate_is_taken(
     ):
         (program,) = blocks(text, "python")
         run(program.replace('agent="cart"', 'agent="cart*"'), _45454=address)
-        assert "2 steps, 1 reset, 0 rebuilds" in commanded(*status)
+        assert "2 steps, 1 reset, 0 rebuilds" in invoke(*status).stdout
         files: dict[str, Any] = {"tls_cert": "trainer.pem", "tls_key": "trainer.key", "tls_ca": "ca.pem"}
         bridge = status[status.index("--hub") + 1].replace("localhost", "127.0.0.1")
         with pytest.raises(ConfigurationError) as caught:
@@ -230,7 +216,7 @@ def test_a_sink_and_a_daemon_trust_each_other(hosts: str, tmp_path: Path) -> Non
     sh(issue)
     sink, probe = commands(text)[:2]
     with started(*sink), UdpSimulator(SyntheticWorld(1, 1), port=0) as simulator:
-        assert "with TLS" in commanded(*probe)
+        assert "with TLS" in invoke(*probe).stdout
         (file,) = blocks(text, "toml")
         Path("connect.toml").write_text(file.replace("127.0.0.1:45454", str(simulator.address)))
         with Daemon(None, "--config", "connect.toml", directory=tmp_path) as daemon:
@@ -303,39 +289,3 @@ def test_a_dashboard_is_opened_by_the_page_s_commands(
             assert response.status == status
         connection.close()
         assert daemon.end() == 0
-
-
-def test_the_page_on_the_dashboard_has_the_words_and_numbers_of_the_program(tmp_path: Path) -> None:
-    file = tmp_path / "token"
-    file.write_text("a-token-of-some-length")
-    file.chmod(0o644)
-    rows = re.findall(r"^\| (`.*?`|\*.*?) \|", DASHBOARD, re.MULTILINE)
-    for refuse, words in (
-        (lambda: read_token(file), "every user of this host may open"),
-        (lambda: listening(Endpoint("0.0.0.0", 0), guarded=False), "other hosts can reach a dashboard at"),
-        (lambda: called("https://lab.example.org"), "browsers cannot call the dashboard"),
-    ):
-        with pytest.raises(ConfigurationError, match=words):
-            refuse()
-        assert any(words in row for row in rows)
-    script = "".join(page_files()[name].decode() for name in ("stream.js", "main.js", "door.html"))
-    of_the_page = (
-        "no answer",
-        "connecting",
-        "refused: too many pages, or another token",
-        "That is not the token",
-    )
-    for words in of_the_page:
-        assert any(f"*{words}*" in row for row in rows)
-        assert words in script
-    assert not Access().knows("lab.example.org")
-    for number in (
-        f"latest {RETURNS_KEPT} episodes",
-        f"the latest {MOST_KEPT} since",
-        f"{MOST_STREAMS} pages",
-    ):
-        assert number in DASHBOARD
-    (line,) = re.findall(r"`(dashboard = \"\d+\")`", DASHBOARD)
-    (tmp_path / "daemon.toml").write_text(f"[daemon]\n{line}\n")
-    told = commanded("config", "show", "--config", str(tmp_path / "daemon.toml"))
-    assert "8464" in tomllib.loads(told)["daemon"]["dashboard"]

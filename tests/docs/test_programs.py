@@ -26,7 +26,6 @@ import ospbridge
 from ospbridge.cli import main
 from ospbridge.envs.rllib import place_of
 from ospbridge.errors import ConfigurationError
-from ospbridge.osp.profile import DOCUMENT
 from ospbridge.record.collecting import EpisodeCollector, at_once
 from ospbridge.record.writing import EpisodeWriter
 from ospbridge.simulator.arena import ArenaWorld
@@ -34,7 +33,7 @@ from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.hosting import world_of
 from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.task.loading import load
-from tests.cli.programs import WITHIN, started
+from tests.cli.programs import WITHIN, invoke, started
 from tests.daemon.running import free_port
 from tests.docs.pages import ROOT, blocks, commands, page, programs, run
 from tests.envs.vectors import cart_poles
@@ -54,13 +53,6 @@ def address() -> Iterator[str]:
         yield str(simulator.address)
 
 
-def commanded(*words: str) -> str:
-    """What a command prints."""
-    result = CliRunner().invoke(main, words)
-    assert result.exit_code == 0, (words, result.output)
-    return result.stdout
-
-
 # --- the tutorial, and examples of explanations ----------------------------------------------------------------------
 
 
@@ -69,8 +61,8 @@ def test_the_tutorial_shows_what_a_simulator_and_its_steps_print(capsys: pytest.
     text = page("tutorial/first-policy")
     shown = dict(re.findall(r"<!-- ([\w: .]+) -->\n```\w+\n(.*?)```", text, re.DOTALL))
     with cart_poles(1) as (address,):
-        assert commanded("describe", "cart", "--simulator", address) == shown["output: describe"]
-        assert commanded("agents", "--simulator", address) == shown["output: agents"]
+        assert invoke("describe", "cart", "--simulator", address).stdout == shown["output: describe"]
+        assert invoke("agents", "--simulator", address).stdout == shown["output: agents"]
         run(shown["program: step.py"], _45454=address)
     assert len(re.findall(r"^\[.*\] 1\.0 (?:True|False) False$", capsys.readouterr().out, re.MULTILINE)) == 3
     shipped = tomllib.loads((ROOT / "scenarios" / "cartpole.toml").read_text())
@@ -222,7 +214,7 @@ def test_a_simulator_of_ones_own_has_twenty_lines_and_serves_what_the_page_plays
     try:
         gymnasium.make("ospbridge/Agent-v0", simulator=address, wait=WITHIN).close()
         ((describe, *words),) = [words for words in commands(OWN) if words[0] == "describe"]
-        assert "/Motor/Torque" in commanded(describe, *words, "--simulator", address)
+        assert "/Motor/Torque" in invoke(describe, *words, "--simulator", address).stdout
         assert -1.0 <= run(ENVIRONMENT, _45454=address)["reward"] < -0.9
         process.send_signal(signal.SIGINT)
         assert process.communicate(timeout=WITHIN)[1] == b"", "Ctrl-C ends it without a traceback"
@@ -257,7 +249,7 @@ def test_an_environment_that_is_wrapped_as_the_page_says_is_hosted(
     (command,) = re.findall(r"^PYTHONPATH=. ospbridge (sim .*)$", OWN, re.MULTILINE)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
     with started(*shlex.split(command), "--port", "0", "--quiet") as (_, address):
-        told = commanded("describe", "grid", "--simulator", address)
+        told = invoke("describe", "grid", "--simulator", address).stdout
     assert "grid (worlds:Grid-v0): 1 input, 151 outputs, 3 infos" in told
     assert "/observation/direction/3" in told
     assert "/observation/image/146" in told
@@ -287,7 +279,7 @@ def test_the_example_of_a_scenario_is_checked_and_played(
     for name in ("explore.toml", "of_class.toml"):
         with UdpSimulator(ArenaWorld(1), port=0) as simulator:
             address = str(simulator.address)
-            assert commanded("check", name, "--simulator", address).endswith("has robot1\n")
+            assert invoke("check", name, "--simulator", address).stdout.endswith("has robot1\n")
             env = gymnasium.make("ospbridge/Agent-v0", simulator=address, scenario=name)
             env.reset(seed=1)
             env.action_space.seed(1)
@@ -347,7 +339,7 @@ def test_pictures_are_drawn_by_the_commands_of_their_page(
     drawn = commands(page("how-to/plot"))
     assert len(drawn) == 5
     for words in drawn:
-        commanded(*words)
+        invoke(*words)
         assert Path(words[words.index("-o") + 1]).stat().st_size > 1000
 
 
@@ -377,19 +369,6 @@ def test_traces_are_recorded_shown_filtered_and_replayed_as_their_page_says(
     assert capsys.readouterr().out == first
     wanted = r"clients: 1, steps: \d\d+, resets: 1, differences from the recording: 0"
     assert re.fullmatch(wanted, told.splitlines()[-1])
-
-
-@pytest.mark.loopback
-def test_what_conformance_probed_is_traced_as_the_page_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    *_, probe, show = commands(page("how-to/diagnose"))
-    with UdpSimulator(ArenaWorld(2), port=0, profile=DOCUMENT) as simulator:
-        commanded(*(str(simulator.address) if word == "127.0.0.1:45454" else word for word in probe))
-    told = commanded(*show)
-    assert "D8 codes 75 and 76 are swapped" in told
-    assert "RESET_SIMULATION" in told
 
 
 # --- a Ray cluster ---------------------------------------------------------------------------------------------------

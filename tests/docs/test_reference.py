@@ -8,7 +8,6 @@ from dataclasses import MISSING, Field, fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-import click
 import gymnasium
 import numpy as np
 import orjson
@@ -17,51 +16,28 @@ from gymnasium.vector import AutoresetMode
 
 import ospbridge
 from ospbridge import errors
-from ospbridge.bench.figures import QUANTITIES
-from ospbridge.bench.hub import DAEMON
-from ospbridge.bench.subjects import FLOORS
-from ospbridge.bench.vectors import QUANTITIES_OF_MANY
-from ospbridge.cli.bench import bench
-from ospbridge.cli.plot import plot
-from ospbridge.cli.trace import trace
-from ospbridge.daemon.relay import observing
 from ospbridge.diagnosis.checks import State
 from ospbridge.diagnosis.deviations import DEVIATIONS
 from ospbridge.envs.agent_env import AgentEnv
 from ospbridge.envs.registration import AGENT_ID, SCENARIO_IDS
 from ospbridge.envs.vector import OspVectorEnv
 from ospbridge.osp.world import World
-from ospbridge.plot.signals import MOST_PANELS, MOST_SHOWN
 from ospbridge.policy.acting import Policy
 from ospbridge.policy.activations import ACTIVATIONS
 from ospbridge.record.collecting import EpisodeCollector, at_once
-from ospbridge.record.spool import DEFAULT_UNWRITTEN
 from ospbridge.record.writing import EpisodeWriter
-from ospbridge.service.shipped import shipped_text
-from ospbridge.simulator.checking import MOST_VALUES
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.task import scenario
 from ospbridge.task.expressions import CONSTANTS, FUNCTIONS
 from ospbridge.task.guarding import _TOLD
-from tests.docs.pages import DOCS, page, section, words_of
+from tests.docs.pages import page, section, words_of
 from tests.record.episodes import feedback, whose
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 assert ospbridge.__version__
-
-
-def first_cells(text: str, header: str) -> list[str]:
-    """What stands in the first column of the table with that first line."""
-    table = text.partition(header + "\n")[2].partition("\n\n")[0]
-    return [line.split(" | ")[0].strip("| ") for line in table.splitlines()[1:]]
-
-
-def options_of(*given: click.Command) -> set[str]:
-    options = [each for command in given for each in command.params if isinstance(each, click.Option)]
-    return {option for each in options for option in each.opts}
 
 
 # --- limits and terms -------------------------------------------------------------------------------------------------
@@ -89,27 +65,6 @@ def test_a_limit_is_what_the_code_says() -> None:
     assert len(lines) == len(rows) > 40
     wrong = [name for _, most, name, beyond in rows if number(most) != value_of(name) or not beyond.strip()]
     assert wrong == []
-
-
-def test_figures_of_how_to_pages_are_those_of_the_code() -> None:
-    for name, figure in (
-        ("own-simulator", f"at most {MOST_VALUES:,} numbers"),
-        ("plot", f"up to {MOST_SHOWN - 1} before it"),
-        ("plot", f"Up to {MOST_PANELS} signals"),
-        ("observe-rllink", f"{observing.LONGEST:,} steps or {observing.LARGEST // 2**20} MiB"),
-        ("observe-rllink", f"{DEFAULT_UNWRITTEN // 2**20} MiB"),
-        ("diagnose", f"the {len(DEVIATIONS)} [known deviations]"),
-    ):
-        assert figure in words_of(f"how-to/{name}")
-
-
-def test_terms_stand_in_the_order_of_a_dictionary_and_other_pages_use_them() -> None:
-    terms = re.findall(r"^\| ([^|]+) \| [^|]+ \|$", page("reference/terms"), re.MULTILINE)[1:]
-    assert len(terms) > 30
-    assert sorted(set(terms), key=str.casefold) == terms
-    others = [path.read_text("utf-8") for path in sorted(DOCS.rglob("*.md")) if path.name != "terms.md"]
-    text = " ".join(others).casefold()
-    assert [term for term in terms if not re.search(rf"\b{re.escape(term.casefold())}", text)] == []
 
 
 # --- simulators -------------------------------------------------------------------------------------------------------
@@ -260,35 +215,6 @@ def test_every_word_source_and_function_of_scenarios_is_documented() -> None:
     assert [name for name in CONSTANTS if f"`{name}`" not in text] == []
 
 
-# --- options of commands ----------------------------------------------------------------------------------------------
-
-
-def test_the_pages_on_traces_and_pictures_name_every_option_and_no_other() -> None:
-    show, filtering, replay = (options_of(trace.commands[name]) for name in ("show", "filter", "replay"))
-    text = page("how-to/traces")
-    told = set(re.findall(r"`(--[a-z]+)", text)) - {"--trace", "--profile"}
-    assert told == {option for option in show | filtering | replay if option[:2] == "--"} - {"--output"}
-    rows = re.findall(r"^\| (`--.*) \| .* \|$", text, re.MULTILINE)
-    assert {option for row in rows for option in re.findall(r"--[a-z]+", row)} == (show & filtering) | replay
-    told = set(re.findall(r"(?<![\w-])(--?[a-z]+)", page("how-to/plot"))) - {"--trace", "--summary"}
-    assert told == options_of(plot) - {"--output"}
-
-
-def test_the_page_on_measuring_names_every_subcommand_and_column() -> None:
-    text = page("how-to/measure")
-    subcommands = first_cells(text, "| subcommand | measures |")
-    assert {cell.strip("`") for cell in subcommands} == set(bench.commands)
-    told = " ".join(first_cells(text, "| column | JSON | meaning |"))
-    for quantity in (*QUANTITIES, DAEMON):
-        assert f"`{quantity.title}`" in told
-        assert f"`{quantity.key}`" in text
-    for quantity in QUANTITIES_OF_MANY[len(QUANTITIES) :]:
-        assert f"`{quantity.title.removeprefix('P50 us ')}`" in text
-    for floor in FLOORS:
-        assert f"The {floor}" in text
-    assert set(re.findall(r"(?<![\w-])(--[a-z]+)", text)) <= options_of(*bench.commands.values())
-
-
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
@@ -323,28 +249,3 @@ def test_the_options_of_a_policy_file_are_those_of_the_code_with_the_same_defaul
     assert told.keys() == {"activation", "head_activation", "normalize_actions", "clip_actions"}
     named = re.findall(r"`(\w+)`", told["activation"])
     assert set(named) - {"fcnet_activation"} == set(ACTIVATIONS)
-
-
-# --- the service ------------------------------------------------------------------------------------------------------
-
-
-def test_what_the_page_says_of_the_unit_the_unit_says_too() -> None:
-    text, unit = page("how-to/service"), shipped_text("ospbridge.service")
-    settings = dict(line.partition("=")[::2] for line in unit.splitlines() if not line.startswith("#"))
-    assert f"started again after {settings['RestartSec'].replace('s', ' s')};" in text
-    assert f"hangs for {settings['WatchdogSec'].replace('s', ' s')} |" in text
-    assert f"kills it after {settings['TimeoutStopSec'].replace('s', ' s')} |" in text
-    assert f"ends {settings['StartLimitBurst']} times within an hour" in text
-    assert (settings["StartLimitIntervalSec"], settings["RestartPreventExitStatus"]) == ("1h", "2 78")
-    assert "(exit codes 78 and 2)" in text
-    assert f"`KillMode={settings['KillMode']}`" in text
-    (credential,) = re.findall(r"^LoadCredential=.*$", text, re.MULTILINE)
-    assert f"#{credential}\n" in unit
-    (drop_in,) = re.findall(r"<!-- drop-in -->\n```ini\n(.*?)```", text, re.DOTALL)
-    assert shipped_text("examples/ip-filter.conf").endswith(drop_in)
-    (drop_in,) = re.findall(r"<!-- launch drop-in -->\n```ini\n(.*?)```", text, re.DOTALL)
-    launching = shipped_text("examples/launch.conf").splitlines()
-    assert drop_in.splitlines() == [line for line in launching if line and not line.startswith("#")]
-    # What only root and the group may read is read with sudo.
-    reading = re.findall(r"^(.*) --config /etc/ospbridge/", text, re.MULTILINE)
-    assert [words for words in reading if "sudo /opt/ospbridge/bin/ospbridge " not in words] == []

@@ -168,17 +168,6 @@ async def test_nobody_listening_is_told_with_the_reason() -> None:
 
 @pytest.mark.loopback
 @pytest.mark.trio
-async def test_a_full_backlog_ends_the_waiting() -> None:
-    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
-        endpoint = Endpoint("127.0.0.1", full.getsockname()[1])
-        waiting = socket.create_connection(("127.0.0.1", endpoint.port), 1)
-        with pytest.raises(UpstreamNotFound, match="nobody answered"):
-            await open_stream(StreamAddress(endpoint), within=0.1)
-        waiting.close()
-
-
-@pytest.mark.loopback
-@pytest.mark.trio
 async def test_an_address_that_never_answers_keeps_nobody_from_the_next_one() -> None:
     trio.socket.set_custom_hostname_resolver(Resolver("127.0.0.2", "127.0.0.1"))
     async with server(echo) as endpoint:
