@@ -5,17 +5,6 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-__all__ = [
-    "DATAGRAM_END",
-    "ITERATIONS",
-    "PROTOCOL_MAJOR",
-    "PROTOCOL_MINOR",
-    "SEED",
-    "SIMULATION_TIME",
-    "TIME_STEP_SIZE",
-    "Code",
-]
-
 PROTOCOL_MAJOR: Final = 1
 PROTOCOL_MINOR: Final = 1
 DATAGRAM_END: Final = 120

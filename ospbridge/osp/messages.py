@@ -25,21 +25,25 @@ from numpy.typing import NDArray
 from ospbridge.errors import LocalProtocolError, RemoteProtocolError
 from ospbridge.osp.codes import DATAGRAM_END, PROTOCOL_MAJOR, PROTOCOL_MINOR, Code
 from ospbridge.osp.profile import InitForm
-from ospbridge.osp.wire import BYTE, END, FLOAT, INT, INT_MAX, INT_MIN, Reader, encode_string
+from ospbridge.osp.wire import END, INT, Reader, encode_string
 
 # --- types on the wire ---------------------------------------------------------------------------------------------
 
 
 class Wire(Enum):
-    """The type of a field on the wire."""
+    """The type of a field on the wire: what it holds, and its format of ``struct``; a vector has its count there."""
 
-    BYTE = "a byte"
-    INTEGER = "a 32-bit integer"
-    COUNT = "a 32-bit integer of 0 or more"
-    REAL = "a number that a 32-bit float holds"
-    TEXT = "a string"
-    FLOATS = "a one-dimensional array of float32"
-    INTEGERS = "a tuple of 32-bit integers"
+    BYTE = "a byte", "B"
+    INTEGER = "a 32-bit integer", "i"
+    COUNT = "a 32-bit integer of 0 or more", "i"
+    REAL = "a number that a 32-bit float holds", "f"
+    TEXT = "a string", "%ds"
+    FLOATS = "a one-dimensional array of float32", "i"
+    INTEGERS = "a tuple of 32-bit integers", "i"
+
+    def __init__(self, words: str, format: str) -> None:  # noqa: A002  # the word of struct
+        self.words = words
+        self.format = format
 
 
 Byte: TypeAlias = Annotated[int, Wire.BYTE]
@@ -50,39 +54,34 @@ Text: TypeAlias = Annotated[str, Wire.TEXT]
 Floats: TypeAlias = Annotated[NDArray[np.float32], Wire.FLOATS]
 Integers: TypeAlias = Annotated[tuple[int, ...], Wire.INTEGERS]
 
-_NUMBERS: Final = {Wire.BYTE: BYTE, Wire.INTEGER: INT, Wire.REAL: FLOAT}
-_VECTORS: Final = (Wire.FLOATS, Wire.INTEGERS)
-_FORMATS: Final = {Wire.BYTE: "B", Wire.REAL: "f", Wire.TEXT: "%ds"}
-"""Of struct; integers, counts, and vectors, which have their count there, are "i"."""
+_NUMBERS: Final = {kind: struct.Struct("<" + kind.format) for kind in Wire if kind.format != "%ds"}
 
 
 def _check(where: str, kind: Wire, value: object) -> None:
     """Raise LocalProtocolError for a value that its type on the wire cannot hold."""
-    if kind is Wire.TEXT and isinstance(value, str):
+    if not _fits(kind, value):
+        raise LocalProtocolError(f"{where} must be {kind.words}, got {value!r}")
+    if isinstance(value, str):
         try:
             encode_string(value)
         except LocalProtocolError as error:
             raise LocalProtocolError(f"{where}: {error.message}", hint=error.hint) from None
-    elif not _fits(kind, value):
-        raise LocalProtocolError(f"{where} must be {kind.value}, got {value!r}")
 
 
 def _fits(kind: Wire, value: object) -> bool:
+    """Whether ``value`` has the type; what is in a text is another matter."""
+    if kind is Wire.TEXT:
+        return isinstance(value, str)
     if kind is Wire.FLOATS:
         return getattr(value, "ndim", None) == 1
     if kind is Wire.INTEGERS:
         return isinstance(value, tuple) and all(_fits(Wire.INTEGER, one) for one in value)
-    if kind is Wire.REAL:
-        try:
-            FLOAT.pack(value)
-        except (OverflowError, struct.error):  # too large a float; too large an integer, or no number
-            return False
-        return True
-    low, high = _RANGES.get(kind, (INT_MIN, INT_MAX))
-    return isinstance(value, int) and low <= value <= high
+    try:
+        _NUMBERS[kind].pack(value)
+    except (OverflowError, struct.error):  # too large a float; too large an integer, or no number
+        return False
+    return True
 
-
-_RANGES: Final = {Wire.BYTE: (0, 255), Wire.COUNT: (0, INT_MAX)}
 
 # --- what all messages share ---------------------------------------------------------------------------------------
 
@@ -94,7 +93,7 @@ REPLIES: Final[dict[int, type[Message]]] = {}
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field,))
 class Message:
-    """Base of all messages. A subclass with a code is a frozen dataclass of its annotated fields."""
+    """Base of all messages. A subclass is a frozen dataclass of its annotated fields."""
 
     CODE: ClassVar[Code]
     LAYOUT: ClassVar[tuple[tuple[str, Wire], ...]]
@@ -107,12 +106,9 @@ class Message:
     def __init_subclass__(cls, code: Code | None = None) -> None:
         dataclass(frozen=True, eq=False)(cls)
         hints = get_type_hints(cls, include_extras=True)
-        cls.LAYOUT = tuple(
-            (name, hint.__metadata__[0])
-            for name, hint in hints.items()
-            if isinstance(getattr(hint, "__metadata__", (None,))[0], Wire)
-        )
-        cls.FORMAT = "<B" + "".join(_FORMATS.get(kind, "i") for _, kind in cls.LAYOUT)
+        kinds = {name: getattr(hint, "__metadata__", (None,))[0] for name, hint in hints.items()}
+        cls.LAYOUT = tuple((name, kind) for name, kind in kinds.items() if isinstance(kind, Wire))
+        cls.FORMAT = "<B" + "".join(kind.format for _, kind in cls.LAYOUT)
         cls.HEAD = struct.Struct(cls.FORMAT.partition("%")[0])
         if code is not None:
             cls.CODE = code
@@ -147,11 +143,11 @@ class Message:
         return self.pack(*(encode_string(value) if isinstance(value, str) else value for value in values))
 
     @classmethod
-    def decode(cls, data: bytes, *, cut: bool = False) -> Self:
-        """The message in ``data``; with ``cut`` fields may be missing at the end (see ``decode_reply``)."""
+    def decode(cls, data: bytes) -> Self:
+        """The message in ``data``; raises RemoteProtocolError where that is not exactly one of this class."""
         if data[:1] != bytes((cls.CODE,)):
             raise RemoteProtocolError(f"expected {cls.CODE.name}, code {int(cls.CODE)}", data=data, offset=0)
-        reader = Reader(data, cut=cut)
+        reader = Reader(data)
         message = cls._read(reader)
         reader.finish()
         return message
@@ -161,10 +157,7 @@ class Message:
         return cls(*(_read_field(reader, name, kind) for name, kind in cls.LAYOUT))
 
     def __eq__(self, other: object) -> bool:
-        if type(self) is not type(other):
-            return NotImplemented
-        assert isinstance(other, Message)
-        return self.encode() == other.encode()
+        return isinstance(other, Message) and self.encode() == other.encode()
 
     def __hash__(self) -> int:
         return hash(self.encode())
@@ -174,8 +167,9 @@ def _read_field(reader: Reader, name: str, kind: Wire) -> Any:
     """A number, a string, or the count of a vector."""
     if kind is Wire.TEXT:
         return reader.string(name)
-    layout = _NUMBERS.get(kind)
-    return reader.count(name) if layout is None else reader.number(layout, name)
+    if kind in (Wire.BYTE, Wire.INTEGER, Wire.REAL):
+        return reader.number(_NUMBERS[kind], name)
+    return reader.count(name)
 
 
 class Request(Message):
@@ -192,9 +186,9 @@ class _Vectors(Message):
     announced: tuple[int, ...] | None = field(default=None, kw_only=True)
 
     def _encode(self) -> bytes:
-        values = {name: getattr(self, name) for name, _ in self.LAYOUT}
         vectors = self.vectors()
-        values.update(zip(vectors, self.announced or map(len, vectors.values()), strict=True))
+        counts = zip(vectors, self.announced or map(len, vectors.values()), strict=True)
+        values = {name: getattr(self, name) for name, _ in self.LAYOUT} | dict(counts)
         return self.pack(*values.values()) + b"".join(
             np.ascontiguousarray(vector, "<i4" if isinstance(vector, tuple) else "<f4").tobytes()
             for vector in vectors.values()
@@ -203,17 +197,20 @@ class _Vectors(Message):
     @classmethod
     def _read(cls, reader: Reader) -> Self:
         values = {name: _read_field(reader, name, kind) for name, kind in cls.LAYOUT}
-        counts = tuple(values[name] for name, kind in cls.LAYOUT if kind in _VECTORS)
+        counts, there = [], []
         for name, kind in cls.LAYOUT:
-            if kind is Wire.FLOATS:
-                values[name] = reader.floats(values[name], name)
-            elif kind is Wire.INTEGERS:
-                values[name] = reader.ints(values[name], name)
-        return cls(**values, announced=counts if reader.missing else None)
+            if kind in (Wire.FLOATS, Wire.INTEGERS):
+                counts.append(values[name])
+                read = reader.floats if kind is Wire.FLOATS else reader.ints
+                values[name] = read(values[name], name)
+                there.append(len(values[name]))
+        return cls(**values, announced=None if there == counts else tuple(counts))
 
     def vectors(self) -> dict[str, NDArray[np.float32] | tuple[int, ...]]:
         """The vectors by name, in their order."""
-        return {name: getattr(self, name) for name, kind in self.LAYOUT if kind in _VECTORS}
+        return {
+            name: getattr(self, name) for name, kind in self.LAYOUT if kind in (Wire.FLOATS, Wire.INTEGERS)
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,13 +248,10 @@ class _Versioned(Message):
 
     @classmethod
     def _read(cls, reader: Reader) -> Self:
-        ints = reader.left >= 2 * INT.size
-        layout = INT if ints else BYTE
-        return cls(
-            int(reader.number(layout, "major")),
-            int(reader.number(layout, "minor")),
-            InitForm.INTS if ints else InitForm.BYTES,
-        )
+        form, kind = InitForm.INTS, Wire.INTEGER
+        if reader.left < 2 * INT.size:
+            form, kind = InitForm.BYTES, Wire.BYTE
+        return cls(_read_field(reader, "major", kind), _read_field(reader, "minor", kind), form)
 
 
 class Init(_Versioned, Request, code=Code.INIT_COMMUNICATION): ...
@@ -500,21 +494,6 @@ class StepCompleted(_Vectors, Reply, code=Code.NEXT_SIMULATION_STEP_COMPLETED):
     events: Integers = ()
     observed: Count = 0
 
-    def __post_init__(self) -> None:
-        """Nothing is checked: a client reads one a step, and the reader has checked what it could."""
-
-    @classmethod
-    def decode(cls, data: bytes, *, cut: bool = False) -> Self:
-        """The message in ``data``: the usual one at once, in a quarter of the time."""
-        if len(data) >= cls.HEAD.size:
-            code, agent_id, outputs, infos, events, observed = cls.HEAD.unpack_from(data)
-            surplus = len(data) - cls.length(outputs + infos)
-            whole = not surplus or (surplus == 1 and data[-1] == DATAGRAM_END)
-            if whole and code == cls.CODE and min(outputs, infos) >= 0 and not (events or observed):
-                floats = np.frombuffer(data, "<f4", outputs + infos, cls.HEAD.size)
-                return cls(agent_id, floats[:outputs], floats[outputs:])
-        return super().decode(data, cut=cut)
-
 
 class StepCompletedAck(Request, code=Code.NEXT_SIMULATION_STEP_COMPLETED_ACK):
     agent_id: Integer
@@ -537,16 +516,18 @@ def decode_reply(data: bytes, *, limit: int | None = None) -> Message | Truncate
     kind = _class_of(data, REPLIES, "reply")
     if limit is None or len(data) < limit - 2:
         return kind.decode(data)
-    if not issubclass(kind, _Vectors):
-        # A cut string keeps its zero and loses the end byte. With the end byte the message is whole.
-        if data[-1] == DATAGRAM_END:
-            return kind.decode(data)
-        return Truncated(kind.decode(data, cut=True), len(data), None)
-    # Behind the last whole value of a cut vector are the end byte, or up to three bytes of another value.
-    message = kind._read(Reader(data, end=1 + (len(data) - 1) // 4 * 4, cut=True))  # noqa: SLF001  # our own
-    if message.announced is None:
-        return kind.decode(data)
-    return Truncated(message, sum(map(len, message.vectors().values())), sum(message.announced))
+    reader = Reader(data, cut=True)
+    if issubclass(kind, _Vectors):
+        # Behind the last whole value stand the end byte, or up to three bytes of another value.
+        message = kind._read(reader)  # noqa: SLF001  # our own
+        if message.announced is not None:
+            return Truncated(message, sum(map(len, message.vectors().values())), sum(message.announced))
+    elif data[-1] != DATAGRAM_END:
+        # A cut string keeps its zero and loses the end byte.
+        told = kind._read(reader)  # noqa: SLF001  # our own
+        reader.finish()
+        return Truncated(told, len(data), None)
+    return kind.decode(data)
 
 
 def _class_of(data: bytes, table: dict[int, type[Message]], role: str) -> type[Message]:

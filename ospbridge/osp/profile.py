@@ -15,8 +15,6 @@ from ospbridge.errors import ConfigurationError
 from ospbridge.osp.codes import Code
 from ospbridge.osp.wire import END
 
-__all__ = ["DOCUMENT", "NERD", "PROFILES", "Expression", "InitForm", "Profile", "SeedBy", "profile_named"]
-
 
 class InitForm(Enum):
     """How the version numbers of INIT and its answer are written."""

@@ -1,8 +1,8 @@
-"""The variable repository of a server: simulated time, step size, seed, every interface value, the world's own.
+"""The simulation of a server: a world with its clock and its variable repository.
 
-Names and types as observed on a NERD server; the document has its own words for two of the types (OSP 1.1, section
-4.5). Texts: doubles with up to 15 significant digits, as C++ prints them, so that a float32 read back from its text
-is bit-equal.
+The repository has simulated time, step size, seed, every interface value, and the world's own variables. Names and
+types as observed on a NERD server; the document has its own words for two of the types (OSP 1.1, section 4.5). Texts:
+doubles with up to 15 significant digits, as C++ prints them, so that a float32 read back from its text is bit-equal.
 """
 
 from __future__ import annotations
@@ -10,40 +10,36 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import partial
-from math import isfinite
+from math import inf, isfinite
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import re2
 
+from ospbridge.errors import WorldFailed
 from ospbridge.osp.codes import ITERATIONS, SEED, SIMULATION_TIME, TIME_STEP_SIZE
-from ospbridge.osp.profile import Expression
+from ospbridge.osp.profile import Expression, SeedBy
 from ospbridge.osp.wire import INT_MAX, INT_MIN
-from ospbridge.osp.world import ValueKind, Variable
+from ospbridge.osp.world import Variable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from ospbridge.osp.profile import Profile
     from ospbridge.osp.world import World, WorldAgent
-
-__all__ = [
-    "LONGEST_EXPRESSION",
-    "Clock",
-    "Repository",
-    "bool_variable",
-    "compile_expression",
-    "double_variable",
-    "format_double",
-    "int_variable",
-    "parse_double",
-    "text_variable",
-]
 
 T = TypeVar("T")
 LONGEST_EXPRESSION: Final = 1024
 """Longer expressions find nothing."""
 EXPRESSION_MEMORY: Final = 64 * 1024
 """Bytes that a compiled expression may take: room for thousands of characters, not for products of repetitions."""
+
+CONTROL_EVENTS: Final = (
+    "/Control/NextStep",
+    "/Control/StepCompleted",
+    "/Control/ResetSimulation",
+    "/Control/ResetSimulationFinalized",
+)
+"""Events of the server itself, named as on a NERD server: around those of a step, and around those of a reset."""
 
 _NUMBER: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?|[+-]?(inf|nan)", re.ASCII)
 _INTEGER: Final = re.compile(r"[+-]?\d{1,10}", re.ASCII)
@@ -78,7 +74,7 @@ def parse_double(text: str) -> float | None:
     return float(text) if _NUMBER.fullmatch(text) else None
 
 
-def parse_integer(text: str) -> int | None:
+def _parse_integer(text: str) -> int | None:
     """The 32-bit integer in ``text``; None if it is none."""
     return int(text) if _INTEGER.fullmatch(text) and INT_MIN <= int(text) <= INT_MAX else None
 
@@ -87,36 +83,32 @@ def double_variable(
     name: str, read: Callable[[], float], write: Callable[[float], bool | None] | None = None
 ) -> Variable:
     """A variable of type Double. Without ``write`` clients cannot set it; ``write`` returns False to refuse."""
-    return _variable(name, ValueKind.DOUBLE, lambda: format_double(read()), parse_double, write)
+    return Variable(name, "Double", lambda: format_double(read()), _setter(parse_double, write))
 
 
 def int_variable(
     name: str, read: Callable[[], int], write: Callable[[int], bool | None] | None = None
 ) -> Variable:
     """A variable of type Int, 32 bits. Without ``write`` clients cannot set it; ``write`` returns False to refuse."""
-    return _variable(name, ValueKind.INT, lambda: str(read()), parse_integer, write)
+    return Variable(name, "Int", lambda: str(read()), _setter(_parse_integer, write))
 
 
 def bool_variable(
     name: str, read: Callable[[], bool], write: Callable[[bool], bool | None] | None = None
 ) -> Variable:
     """A variable of type Bool, "T" or "F". Without ``write`` clients cannot set it; it returns False to refuse."""
-    return _variable(name, ValueKind.BOOL, lambda: "T" if read() else "F", {"T": True, "F": False}.get, write)
+    return Variable(name, "Bool", lambda: "T" if read() else "F", _setter({"T": True, "F": False}.get, write))
 
 
-def _variable(
-    name: str,
-    kind: str,
-    read: Callable[[], str],
-    parse: Callable[[str], T | None],
-    write: Callable[[T], bool | None] | None,
-) -> Variable:
+def _setter(
+    parse: Callable[[str], T | None], write: Callable[[T], bool | None] | None
+) -> Callable[[str], bool]:
     def set_text(text: str) -> bool:
         value = parse(text)
         # A world that only assigns what it is given returns None.
         return write is not None and value is not None and write(value) in (None, True)
 
-    return Variable(name, kind, read, set_text)
+    return set_text
 
 
 def text_variable(name: str, content: str = "") -> Variable:
@@ -127,7 +119,7 @@ def text_variable(name: str, content: str = "") -> Variable:
         held[0] = text
         return True
 
-    return Variable(name, ValueKind.STRING, lambda: held[0], set_text)
+    return Variable(name, "String", lambda: held[0], set_text)
 
 
 class Clock:
@@ -136,59 +128,48 @@ class Clock:
     def __init__(self, step_size: float) -> None:
         self.steps = 0
         """Steps since simulated time was zero."""
-        self.step_size = step_size
         self.iterations = 1
         self.seed = 0
         self.randomize_seed = False
-        self.real_start: float | None = None
         self.now = 0.0
-        self._base = 0.0
-        self._base_steps = 0
+        """The driver's time, as of the last datagram."""
+        self._restarted_at: float | None = None
+        self._go_on(0.0, step_size, 1)
 
     @property
     def time(self) -> float:
         """Simulated seconds since the reset."""
         return self._base + (self.steps - self._base_steps) * (self.step_size * self.iterations)
 
-    @property
-    def real_time(self) -> float:
-        """Seconds on the driver's clock since the reset, as of the last datagram."""
-        return 0.0 if self.real_start is None else self.now - self.real_start
-
     def restart(self) -> None:
         """Zero simulated time."""
-        self.steps = self._base_steps = 0
-        self._base = 0.0
-        self.real_start = self.now
+        self.steps = 0
+        self._go_on(0.0, self.step_size, self.iterations)
+        self._restarted_at = self.now
+
+    def _go_on(self, time: float, step_size: float, iterations: int) -> bool:
+        """Count on from ``time`` in steps of that size."""
+        self._base, self._base_steps = time, self.steps
+        self.step_size, self.iterations = step_size, iterations
+        return True
 
     def _set_time(self, value: float) -> bool:
-        if not isfinite(value):
-            return False
-        self._base, self._base_steps = value, self.steps
-        return True
-
-    def _rebase(self) -> None:
-        self._base, self._base_steps = self.time, self.steps
+        return isfinite(value) and self._go_on(value, self.step_size, self.iterations)
 
     def _set_step_size(self, value: float) -> bool:
-        if not 0.0 < value < float("inf"):
-            return False
-        self._rebase()
-        self.step_size = value
-        return True
+        return 0.0 < value < inf and self._go_on(self.time, value, self.iterations)
 
     def _set_iterations(self, value: int) -> bool:
-        if not 1 <= value <= 10_000:
-            return False
-        self._rebase()
-        self.iterations = value
-        return True
+        return 1 <= value <= 10_000 and self._go_on(self.time, self.step_size, value)
 
     def variables(self) -> list[Variable]:
         """The entries below ``/Simulation``."""
         return [
             double_variable(SIMULATION_TIME, lambda: self.time, self._set_time),
-            double_variable("/Simulation/RealTime", lambda: self.real_time),
+            double_variable(
+                "/Simulation/RealTime",
+                lambda: 0.0 if self._restarted_at is None else self.now - self._restarted_at,
+            ),
             double_variable(TIME_STEP_SIZE, lambda: self.step_size, self._set_step_size),
             int_variable(ITERATIONS, lambda: self.iterations, self._set_iterations),
             int_variable(SEED, lambda: self.seed, partial(setattr, self, "seed")),
@@ -205,10 +186,15 @@ class Repository:
 
     def __init__(self, world: World, clock: Clock, profile: Profile) -> None:
         self._whole = profile.expression is Expression.WHOLE
-        found: dict[str, Variable] = {}
-        for variable in _all_variables(world, clock, profile):
-            found.setdefault(variable.name, variable)
-        self.variables: dict[str, Variable] = {name: found[name] for name in sorted(found)}
+        variables = [*clock.variables(), text_variable("/CommandLineArguments/help")]
+        for agent in world.agents:
+            variables += _interface_variables(agent, profile)
+        variables += world.variables
+        self.variables: dict[str, Variable] = {}
+        # A stable order: of two with the same name the first counts.
+        for variable in sorted(variables, key=lambda each: each.name):
+            kind = profile.integer_type if variable.type == "Int" else variable.type
+            self.variables.setdefault(variable.name, replace(variable, type=kind))
 
     def find(self, expression: str) -> list[Variable]:
         """Variables whose name matches; none for an expression that is wrong, too long or too large."""
@@ -225,20 +211,6 @@ class Repository:
             for name, variable in self.variables.items()
             if match(name if name.isascii() else name.encode("utf-8", "replace").decode())
         ]
-
-
-def _all_variables(world: World, clock: Clock, profile: Profile) -> Iterable[Variable]:
-    """Every variable; of two with the same name the first counts."""
-    for variable in (*clock.variables(), text_variable("/CommandLineArguments/help")):
-        yield _typed(variable, profile)
-    for agent in world.agents:
-        yield from _interface_variables(agent, profile)
-    for variable in world.variables:
-        yield _typed(variable, profile)
-
-
-def _typed(variable: Variable, profile: Profile) -> Variable:
-    return replace(variable, type=profile.integer_type) if variable.type == ValueKind.INT else variable
 
 
 def _interface_variables(agent: WorldAgent, profile: Profile) -> Iterable[Variable]:
@@ -259,3 +231,64 @@ def _interface_variables(agent: WorldAgent, profile: Profile) -> Iterable[Variab
 def _write_input(agent: WorldAgent, index: int, number: float) -> None:
     # Written so that NaN stays NaN, as it does in a request.
     agent.inputs[index] = min(max(number, float(agent.low[index])), float(agent.high[index]))
+
+
+class Simulation:
+    """The world with its clock, its repository and the events that it may tell."""
+
+    def __init__(self, world: World, profile: Profile) -> None:
+        self.world = world
+        self.clock = Clock(world.time_step)
+        self.repository = Repository(world, self.clock, profile)
+        self.event_names = frozenset((*CONTROL_EVENTS, *world.events))
+        self.steps = 0
+        """Steps that ran since the server began."""
+        self.resets = 0
+        self._profile = profile
+        self._restarted = False
+
+    def seed(self, requested: Sequence[int] = ()) -> int:
+        """The seed of a reset; 0 for "don't care". Of several the last that is not 0 wins (OSP 1.1, section 4.6)."""
+        seed = next((seed for seed in reversed(requested) if seed), 0)
+        if self._profile.seed_by is SeedBy.RESET and seed:
+            return seed
+        return 0 if self.clock.randomize_seed else self.clock.seed
+
+    def reset(self, seed: int) -> list[str]:
+        """Reset the world; returns the events that occurred, in order."""
+        self._restart(seed)
+        self.resets += 1
+        return [CONTROL_EVENTS[2], *self._world_events(), CONTROL_EVENTS[3]]
+
+    def step(self) -> list[str]:
+        """Run a step with the agents' inputs; returns the events that occurred, in order."""
+        if not self._restarted:
+            # The first step ever, with no reset before it. A NERD server loses its inputs.
+            kept = [agent.inputs.copy() for agent in self.world.agents]
+            self._restart(self.seed())
+            if not self._profile.steps_before_reset:
+                for agent, inputs in zip(self.world.agents, kept, strict=True):
+                    agent.inputs[:] = inputs
+        for _ in range(self.clock.iterations):
+            self.world.step()
+        self.clock.steps += 1
+        self.steps += 1
+        return [CONTROL_EVENTS[0], *self._world_events(), CONTROL_EVENTS[1]]
+
+    def _restart(self, seed: int) -> None:
+        for agent in self.world.agents:
+            agent.inputs[:] = agent.neutral
+        self.world.reset(seed)
+        self.clock.restart()
+        self._restarted = True
+
+    def _world_events(self) -> list[str]:
+        events = self.world.take_events()
+        for event in events:
+            if event not in self.event_names:
+                declared = ", ".join(self.world.events) or "none"
+                raise WorldFailed(
+                    f"the world told of the event {event!r}; those it said it has: {declared}",
+                    hint="name in the world's `events` all that its `take_events` may tell",
+                )
+        return events

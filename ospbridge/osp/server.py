@@ -1,8 +1,7 @@
-"""The server role of OSP 1.1 without I/O: the main port, the barrier, and what runs when it is complete.
+"""The server role of OSP 1.1 without I/O: the main port, a handler for each client, and the barrier.
 
 Datagrams go in with ``receive_main`` and ``receive``, time with every call, and what the driver has to do comes out of
-``take_effects``. No sockets, clocks, randomness or logs in here. One client's side is in ``server_handler``, what a
-client may ask for in ``server_commands``.
+``take_effects``. No sockets, clocks, randomness or logs in here.
 
 A step or reset does not run inside ``receive`` but in a later ``handle_timer``: the acknowledgement of the last request
 can then leave before a world thinks, what was already queued is still answered and counted, as by a real server (two
@@ -14,49 +13,75 @@ Facts: OSP 1.1, sections 2 and 4; where the profile says so, as observed on a NE
 
 from __future__ import annotations
 
+import struct
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 
-from ospbridge.errors import WorldFailed
+from ospbridge.interface import Endpoint
 from ospbridge.osp.codes import PROTOCOL_MAJOR, PROTOCOL_MINOR, Code
-from ospbridge.osp.messages import NextSimulationStep, NextSimulationStepAck, StepCompleted
-from ospbridge.osp.profile import InitForm, SeedBy
-from ospbridge.osp.repository import Clock, Repository
-from ospbridge.osp.server_handler import Handler
-from ospbridge.osp.wire import INT
+from ospbridge.osp.messages import (
+    AgentInfo,
+    AgentInfoNext,
+    AgentOverview,
+    AgentOverviewNext,
+    DeregisterFromAgentAck,
+    DeregisterFromEventAck,
+    DeregisterFromValueAck,
+    EndAck,
+    InitAck,
+    Message,
+    NextSimulationStep,
+    NextSimulationStepAck,
+    RegisterForAgentAck,
+    RegisterForEventAck,
+    RegisterForValueAck,
+    ResetCommunicationAck,
+    ResetSimulationAck,
+    SetValueAck,
+    StepCompleted,
+    ValueContent,
+    ValueIds,
+    ValueInfo,
+)
+from ospbridge.osp.profile import InitForm
+from ospbridge.osp.repository import Simulation
+from ospbridge.osp.wire import INT, decode_text, encode_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 
     from ospbridge.osp.profile import Profile
-    from ospbridge.osp.world import World, WorldAgent
+    from ospbridge.osp.world import Variable, World, WorldAgent
 
-__all__ = [
-    "CONTROL_EVENTS",
-    "PROBING",
-    "AgentControl",
-    "CloseHandler",
-    "Effect",
-    "OpenHandler",
-    "Send",
-    "ServerMachine",
-]
-
-NEXT_STEP: Final = "/Control/NextStep"
-STEP_COMPLETED: Final = "/Control/StepCompleted"
-RESET: Final = "/Control/ResetSimulation"
-RESET_FINALIZED: Final = "/Control/ResetSimulationFinalized"
-CONTROL_EVENTS: Final = (NEXT_STEP, STEP_COMPLETED, RESET, RESET_FINALIZED)
-"""Events of the server itself, named as on a NERD server."""
 NO_INIT: Final = "no INIT on the main port"
 OTHER_INIT: Final = "INIT of another form or version"
 PROBING: Final = frozenset({NO_INIT, OTHER_INIT})
 """Problems that are the ordinary traces of a client that finds out what kind of server this is."""
-INPUTS_BEGIN: Final = NextSimulationStep.HEAD.size
 SILENT: Final = 60.0
 """Seconds of silence after which a handler without agents may be closed to make room for a new client."""
+STALL: Final = 0.05
+"""How long a stalled completion is delayed: one wait of the real server's handler, begun anew by any datagram."""
+_INPUTS_BEGIN: Final = NextSimulationStep.HEAD.size
+_HASH_STIR: Final = 61
+"""Stirs the order in which REGISTER_FOR_VALUE compares ids; a hash order, of which one entry was seen (61 first)."""
+_ASCII_ONLY: Final = bytes(byte if byte < 0x80 else 0 for byte in range(256))
+_VECTORS_BEGIN: Final[dict[int, int]] = {
+    message.CODE: message.HEAD.size
+    for message in (StepCompleted, RegisterForValueAck, DeregisterFromValueAck)
+}
+_ACKS_OF: Final[dict[int, frozenset[int]]] = {
+    Code.NEXT_SIMULATION_STEP_COMPLETED: frozenset({Code.NEXT_SIMULATION_STEP_COMPLETED_ACK}),
+    Code.RESET_SIMULATION_COMPLETED: frozenset(
+        {Code.RESET_SIMULATION_COMPLETED, Code.RESET_SIMULATION_COMPLETED_ACK}
+    ),
+    Code.AGENT_OVERVIEW: frozenset({Code.AGENT_OVERVIEW_ACK}),
+    Code.AGENT_INFO: frozenset({Code.AGENT_INFO_ACK}),
+}
+"""What acknowledges what. Of a reset both codes are taken, whichever way the server has them."""
+_ACKS: Final = frozenset().union(*_ACKS_OF.values(), {Code.VALUE_INFO_ACK})
+"""Acknowledgements that nobody waits for: ignored, and not worth a word."""
 
 
 class OpenHandler(NamedTuple):
@@ -82,28 +107,31 @@ class CloseHandler(NamedTuple):
 Effect = OpenHandler | Send | CloseHandler
 
 
+def _never() -> bool:
+    return False
+
+
 class Faults(NamedTuple):
     """What a real server's threads lose now and then; each is asked once for each occasion."""
 
-    stall: Callable[[], bool] | None = None
+    stall: Callable[[], bool] = _never
     """Whether a handler sleeps on although its completion is ready."""
-    late: Callable[[], bool] | None = None
+    late: Callable[[], bool] = _never
     """Whether the barrier is looked at late although a request completed it."""
-    lose_reset: Callable[[], bool] | None = None
+    lose_reset: Callable[[], bool] = _never
     """Whether a reset directly behind another is acknowledged, and never runs."""
 
 
 class AgentControl:
     """An agent of the world with who controls it, and its constant pieces of datagrams."""
 
-    __slots__ = ("ack", "agent", "handler", "head", "id", "inputs", "request_size")
+    __slots__ = ("ack", "agent", "handler", "head", "id", "request_size")
 
     def __init__(self, agent: WorldAgent, agent_id: int, profile: Profile) -> None:
         self.agent = agent
         self.id = agent_id
         self.handler: Handler | None = None
-        self.inputs = len(agent.inputs)
-        self.request_size = NextSimulationStep.length(self.inputs)
+        self.request_size = NextSimulationStep.length(len(agent.inputs))
         self.ack = NextSimulationStepAck.pack(agent_id) + profile.end
         self.head = self.header(0, 0)
 
@@ -111,102 +139,29 @@ class AgentControl:
         """How a completion begins, up to the outputs."""
         return StepCompleted.pack(self.id, len(self.agent.outputs), len(self.agent.infos), events, observed)
 
-    def take_inputs(self, data: bytes, count: int) -> bool:
+    def take_inputs(self, data: bytes) -> bool:
         """Write a request's inputs, clamped to their range; NaN passes. False if their number is wrong.
 
         Fewer inputs than the agent has: the others keep their value. Announced but missing floats are read as 0,
         surplus ones are ignored (observed on a NERD server).
         """
-        agent, offset = self.agent, INPUTS_BEGIN
-        whole = count == self.inputs and len(data) >= self.request_size
-        if whole and count:
-            np.maximum(np.frombuffer(data, "<f4", count, offset), agent.low, out=agent.inputs)
-            np.minimum(agent.inputs, agent.high, out=agent.inputs)
-        elif not whole:
-            used = min(max(count, 0), self.inputs)
-            received = min(max(0, (len(data) - offset) // 4), used)
-            given = np.zeros(used, "<f4")
-            if received:
-                given[:received] = np.frombuffer(data, "<f4", received, offset)
-            np.clip(given, agent.low[:used], agent.high[:used], out=agent.inputs[:used])
+        agent, count = self.agent, _int(data, 5)
+        whole = count == len(agent.inputs) and len(data) >= self.request_size
+        used = min(max(count, 0), len(agent.inputs))
+        if not whole:
+            data = data[: len(data) - (len(data) - _INPUTS_BEGIN) % 4].ljust(self.request_size, b"\0")
+        given: np.ndarray[Any, np.dtype[np.float32]] = np.ndarray((used,), "<f4", data, _INPUTS_BEGIN)
+        np.maximum(given, agent.low[:used], out=agent.inputs[:used])
+        np.minimum(agent.inputs, agent.high, out=agent.inputs)
         return whole
-
-
-class Simulation:
-    """The world with its clock, its repository and the events that it may tell."""
-
-    def __init__(self, world: World, profile: Profile) -> None:
-        self.world = world
-        self.clock = Clock(world.time_step)
-        self.repository = Repository(world, self.clock, profile)
-        self.event_names = frozenset((*CONTROL_EVENTS, *world.events))
-        self.steps = 0
-        """Steps that ran since the server began."""
-        self.resets = 0
-        self._profile = profile
-        self._restarted = False
-
-    @property
-    def fresh(self) -> bool:
-        """Whether no step followed the last reset."""
-        return self.resets > 0 and self.clock.steps == 0
-
-    def seed(self, requested: Sequence[int] = ()) -> int:
-        """The seed of a reset; 0 for "don't care". Of several the last that is not 0 wins (OSP 1.1, section 4.6)."""
-        seed = next((seed for seed in reversed(requested) if seed), 0)
-        if self._profile.seed_by is SeedBy.RESET and seed:
-            return seed
-        return 0 if self.clock.randomize_seed else self.clock.seed
-
-    def reset(self, seed: int) -> list[str]:
-        """Reset the world; returns the events that occurred, in order."""
-        self._restart(seed)
-        self.resets += 1
-        return [RESET, *self._world_events(), RESET_FINALIZED]
-
-    def step(self) -> list[str]:
-        """Run a step with the agents' inputs; returns the events that occurred, in order."""
-        if not self._restarted:
-            self._restart_unasked()
-        for _ in range(self.clock.iterations):
-            self.world.step()
-        self.clock.steps += 1
-        self.steps += 1
-        return [NEXT_STEP, *self._world_events(), STEP_COMPLETED]
-
-    def _restart(self, seed: int) -> None:
-        for agent in self.world.agents:
-            agent.inputs[:] = agent.neutral
-        self.world.reset(seed)
-        self.clock.restart()
-        self._restarted = True
-
-    def _restart_unasked(self) -> None:
-        """The first step ever, with no reset before it. A NERD server loses its inputs."""
-        kept = [agent.inputs.copy() for agent in self.world.agents]
-        self._restart(self.seed())
-        if not self._profile.steps_before_reset:
-            for agent, inputs in zip(self.world.agents, kept, strict=True):
-                agent.inputs[:] = inputs
-
-    def _world_events(self) -> list[str]:
-        events = self.world.take_events()
-        for event in events:
-            if event not in self.event_names:
-                declared = ", ".join(self.world.events) or "none"
-                raise WorldFailed(
-                    f"the world told of the event {event!r}; those it said it has: {declared}",
-                    hint="name in the world's `events` all that its `take_events` may tell",
-                )
-        return events
 
 
 class ServerMachine:
     """One server: a world behind a main port, with a handler for each INIT.
 
-    ``stall``, ``late``, ``lose_reset``: see ``Faults``. ``ledger``: called with a record of every step and reset that
-    really ran (see ``ospbridge.simulator.ledger``). ``max_handlers``: how many clients may be connected; an INIT beyond
-    it closes an idle handler, or is not answered. ``problems`` counts datagrams that were ignored, by kind.
+    ``ledger``: called with a record of every step and reset that really ran (see ``ospbridge.simulator.ledger``).
+    ``max_handlers``: how many clients may be connected; an INIT beyond it closes an idle handler, or is not answered.
+    ``problems`` counts datagrams that were ignored, by kind.
     """
 
     def __init__(
@@ -214,9 +169,7 @@ class ServerMachine:
         world: World,
         profile: Profile,
         *,
-        stall: Callable[[], bool] | None = None,
-        late: Callable[[], bool] | None = None,
-        lose_reset: Callable[[], bool] | None = None,
+        faults: Faults = Faults(),  # noqa: B008  # it never changes
         ledger: Callable[[dict[str, Any]], None] | None = None,
         max_handlers: int = 64,
     ) -> None:
@@ -224,10 +177,9 @@ class ServerMachine:
         self.simulation = Simulation(world, profile)
         self.clock = self.simulation.clock
         """Simulated time, and the time of the driver's last call."""
-        self.faults = Faults(stall, late, lose_reset)
+        self.repository = self.simulation.repository
+        self.faults = faults
         self.controls = [AgentControl(agent, index + 1, profile) for index, agent in enumerate(world.agents)]
-        self.controlled = 0
-        """How many agents are controlled by any client: what the barrier waits for."""
         self.step_requests: list[tuple[Handler, AgentControl]] = []
         """Who asked for a step, and for which agent."""
         # Requests beyond the number of agents would change nothing.
@@ -248,14 +200,9 @@ class ServerMachine:
         return len(self._handlers)
 
     @property
-    def world(self) -> World:
-        """What is hosted."""
-        return self.simulation.world
-
-    @property
-    def repository(self) -> Repository:
-        """The variables."""
-        return self.simulation.repository
+    def controlled(self) -> int:
+        """How many agents are controlled by any client: what the barrier waits for."""
+        return sum(len(handler.controlled) for handler in self._handlers.values())
 
     @property
     def steps(self) -> int:
@@ -282,7 +229,8 @@ class ServerMachine:
             self._last_handler_id += 1
             handler = self._handlers[self._last_handler_id] = Handler(self, self._last_handler_id, peer)
             self._effects.append(OpenHandler(handler.id, peer))
-            handler.greet(now)
+            if not self.profile.init_takes:
+                handler.handle_timer()
 
     def receive(self, handler_id: int, data: bytes, now: float) -> None:
         """A datagram came to a handler's socket, from its peer. Never raises for what is in it."""
@@ -298,12 +246,8 @@ class ServerMachine:
 
     def next_deadline(self) -> float | None:
         """When ``handle_timer`` wants to be called; None if only datagrams matter."""
-        first = self.due_at
-        for handler in self._handlers.values():
-            deadline = handler.deadline
-            if deadline is not None and (first is None or deadline < first):
-                first = deadline
-        return first
+        deadlines = (self.due_at, *(handler.deadline for handler in self._handlers.values()))
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def handle_timer(self, now: float) -> None:
         """Run what is due: a reset, a step, delayed answers."""
@@ -311,9 +255,9 @@ class ServerMachine:
         if self.due:
             self.due_at = None
             if self._complete(self.reset_requests):
-                self._run_reset(now)
+                self._run_reset()
             if self._complete(self.step_requests):
-                self._run_step(now)
+                self._run_step()
         for handler in list(self._handlers.values()):
             if handler.deadline is not None and handler.deadline <= now:
                 handler.handle_timer()
@@ -323,10 +267,8 @@ class ServerMachine:
         effects, self._effects = self._effects, []
         return effects
 
-    def _version(self, data: bytes) -> tuple[int, int] | None:
-        if self.profile.init_form is InitForm.BYTES:
-            return (data[1], data[2]) if len(data) >= 3 else None
-        return (INT.unpack_from(data, 1)[0], INT.unpack_from(data, 5)[0]) if len(data) >= 9 else None
+    def _version(self, data: bytes) -> tuple[int, ...]:
+        return tuple(data[1:3]) if self.profile.init_form is InitForm.BYTES else (_int(data), _int(data, 5))
 
     def _make_room(self, now: float) -> bool:
         """Close the handler that was silent for longest, if it controls nothing and was silent for a minute.
@@ -350,39 +292,28 @@ class ServerMachine:
         """Count a datagram that was not understood."""
         self.problems[kind] += 1
 
-    def request_step(self, handler: Handler, control: AgentControl) -> None:
-        """Count a step request."""
-        self.step_requests.append((handler, control))
-        self._wake()
-
-    def request_reset(self, handler: Handler, seed: int) -> None:
-        """Count a reset request."""
-        if handler.controlled or self.profile.requests_outlive_sessions:
-            self.reset_requests.append((handler, seed))
-            self._wake()
-
-    def _wake(self) -> None:
-        late = self.faults.late
-        self.settle(self.profile.barrier_poll if late is not None and late() else 0.0)
+    def wake(self) -> None:
+        """Look at the barrier because of a request: at once, unless this is one of the times when that is lost."""
+        self.settle(self.profile.barrier_poll if self.faults.late() else 0.0)
 
     def settle(self, delay: float | None = None) -> None:
         """See whether the barrier is complete; called after all that changes requests or agents.
 
         ``delay``: after how many seconds what is complete runs; by default the time at which a server looks by itself.
         """
-        needed = self.controlled
-        if not needed or max(len(self.step_requests), len(self.reset_requests)) < needed:
+        if self._complete(self.step_requests) or self._complete(self.reset_requests):
+            due_at = self.clock.now + (self.profile.barrier_poll if delay is None else delay)
+            self.due_at = due_at if self.due_at is None else min(self.due_at, due_at)
+        else:
             self.due_at = None
-            return
-        due_at = self.clock.now + (self.profile.barrier_poll if delay is None else delay)
-        self.due_at = due_at if self.due_at is None else min(self.due_at, due_at)
 
     def _complete(self, requests: Collection[object]) -> bool:
         return 0 < self.controlled <= len(requests)
 
     def release(self, handler: Handler, control: AgentControl) -> None:
-        """An agent is controlled no more. Whether its requests lapse is a matter of the profile."""
-        self.controlled -= 1
+        """Let an agent be controlled no more. Whether its requests lapse is a matter of the profile."""
+        del handler.controlled[control.id]
+        control.handler = None
         if not self.profile.requests_outlive_sessions:
             self.step_requests = [request for request in self.step_requests if request[1] is not control]
             own = [request for request in self.reset_requests if request[0] is handler]
@@ -390,29 +321,31 @@ class ServerMachine:
                 self.reset_requests.remove(request)
 
     def close(self, handler: Handler) -> None:
-        """Forget a handler; its agents were released before."""
+        """Release the handler's agents and forget it; the barrier may then be complete without them."""
+        for control in list(handler.controlled.values()):
+            self.release(handler, control)
         del self._handlers[handler.id]
         self._effects.append(CloseHandler(handler.id))
+        self.settle()
 
     def restart_communication(self, requester: Handler) -> None:
         """End all connections (OSP 1.1, section 4.2); the requester is told first.
 
         A client whose handler waits for an acknowledgement is not told, as observed on a NERD server.
         """
-        others = [handler for handler in self._handlers.values() if handler is not requester]
-        for handler in (requester, *others):
-            handler.evict(told=handler is requester or not handler.waits_for_ack)
+        requester.evict(told=True)
+        for handler in list(self._handlers.values()):
+            handler.evict(told=handler.awaited is None)
         self.step_requests.clear()
         self.reset_requests.clear()
         self.due_at = None
 
     # --- running ---------------------------------------------------------------------------------------------------
 
-    def _run_reset(self, now: float) -> None:
+    def _run_reset(self) -> None:
         requests = list(self.reset_requests)
         self.reset_requests.clear()
-        lose = self.faults.lose_reset
-        if lose is not None and self.simulation.fresh and lose():
+        if self.resets and not self.clock.steps and self.faults.lose_reset():
             return
         if not self.profile.requests_outlive_sessions:
             self.step_requests.clear()
@@ -421,16 +354,16 @@ class ServerMachine:
         if self._ledger is not None:
             self._ledger(self._record("reset", self.resets, requests) | {"seed": seed})
         for handler in list(self._handlers.values()):
-            handler.tell(self.profile.reset_completed, now)
+            handler.tell(self.profile.reset_completed)
 
-    def _run_step(self, now: float) -> None:
+    def _run_step(self) -> None:
         requests, self.step_requests = self.step_requests, []
         self._tell_events(self.simulation.step())
         if self._ledger is not None:
             self._ledger(self._record("step", self.steps, requests))
         for handler in list(self._handlers.values()):
             if handler.controlled:
-                handler.tell(Code.NEXT_SIMULATION_STEP_COMPLETED, now)
+                handler.tell(Code.NEXT_SIMULATION_STEP_COMPLETED)
 
     def _tell_events(self, events: Sequence[str]) -> None:
         """Every handler that listens keeps what occurred for its next completion."""
@@ -438,17 +371,373 @@ class ServerMachine:
             handler.events.occur(events)
 
     def _record(self, kind: str, number: int, requests: Sequence[tuple[Handler, object]]) -> dict[str, Any]:
-        agents: dict[str, Any] = {}
-        for control in self.controls:
-            agents[control.agent.name] = {
-                "inputs": [float(value) for value in control.agent.inputs],
+        agents = {
+            control.agent.name: {
+                "inputs": control.agent.inputs.tolist(),
                 "client": None if control.handler is None else control.handler.client,
                 "votes": [handler.client for handler, asked in requests if asked is control],
             }
-        return {
-            "kind": kind,
-            "n": number,
-            "time": self.clock.time,
-            "agents": agents,
-            "clients": [handler.client for handler, _ in requests],
+            for control in self.controls
         }
+        clients = [handler.client for handler, _ in requests]
+        return {"kind": kind, "n": number, "time": self.clock.time, "agents": agents, "clients": clients}
+
+
+class EventIds:
+    """The events that one client registered for, under ids of its own, and those that are still to be told."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, int] = {}
+        self._occurred: list[int] = []
+        self.last_id = 0
+        """0 for a client that never registered for one."""
+
+    def register(self, name: str) -> int:
+        """The id of an event, the same each time."""
+        if name not in self._ids:
+            self.last_id += 1
+            self._ids[name] = self.last_id
+        return self._ids[name]
+
+    def deregister(self, event_id: int) -> None:
+        """Forget an event, and what it did since the last completion."""
+        self._ids = {name: known for name, known in self._ids.items() if known != event_id}
+        self._occurred = [known for known in self._occurred if known != event_id]
+
+    def occur(self, events: Iterable[str]) -> None:
+        """Keep events for the next completion, each once, in order of occurrence."""
+        for event in events:
+            event_id = self._ids.get(event)
+            if event_id is not None and event_id not in self._occurred:
+                self._occurred.append(event_id)
+
+    def take(self) -> list[int]:
+        """What occurred since the last completion."""
+        occurred, self._occurred = self._occurred, []
+        return occurred
+
+
+class Handler:
+    """The server's end of one connection. Made by an INIT, gone after END or RESET_COMMUNICATION.
+
+    It is idle, delayed, or waits for an acknowledgement; where the profile says so it then takes whatever comes for
+    that acknowledgement (the datagram is lost, except RESET_COMMUNICATION). Commands are read leniently, as real
+    servers do (an integer that is missing is 0); what makes no sense is counted as a problem.
+    """
+
+    def __init__(self, machine: ServerMachine, handler_id: int, peer: Hashable) -> None:
+        self.id = handler_id
+        self.client = str(Endpoint(*peer[:2]) if isinstance(peer, tuple) else peer)
+        """The peer's address, as the ledger has it."""
+        self.machine = machine
+        self.controlled: dict[int, AgentControl] = {}
+        """By id, ascending: the order of completions."""
+        self.last_heard = machine.clock.now
+        self.deadline: float | None = machine.clock.now + self.profile.init_takes
+        """Until when the handler sleeps: before its answer to INIT, or because a wake-up was lost."""
+        self.events = EventIds()
+        self.awaited: Code | None = None
+        """Whose acknowledgement the next datagram will be taken for."""
+        self._greeted = False
+        self._knows_agents = False
+        self.values: list[Variable] = []
+        self.value_ids: dict[str, int] = {}
+        self._observed: list[int] = []
+        self._to_tell: list[Code] = []
+        """What has happened and is not told yet, each once however often it happened."""
+        self._completions: list[AgentControl] = []
+        """Whose completions of the step that is being told are still to come."""
+
+    @property
+    def profile(self) -> Profile:
+        """What kind of server this is."""
+        return self.machine.profile
+
+    def evict(self, *, told: bool) -> None:
+        """End this connection because somebody restarts the communication."""
+        if told:
+            self.reply(ResetCommunicationAck())
+            if self.profile.stray_reset_ack:
+                self.reply(ResetSimulationAck())
+        self.machine.close(self)
+
+    # --- datagrams and time ----------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now: float) -> None:
+        """A datagram of the client."""
+        self.last_heard = now
+        if self.deadline is not None and self._greeted:
+            self.deadline = now + STALL
+        code = data[0] if data else 0
+        if self.awaited is not None and code != Code.RESET_COMMUNICATION:
+            # Whatever comes is the awaited acknowledgement, and lost if it was something else.
+            if code not in _ACKS_OF[self.awaited]:
+                self.machine.problem("datagram eaten in place of an acknowledgement")
+                self._completions.clear()
+            self.awaited = None
+            self._go_on()
+        elif code in self.COMMANDS:
+            self.COMMANDS[code](self, data)
+        elif code not in _ACKS:
+            self.machine.problem("unknown command")
+
+    def handle_timer(self) -> None:
+        """``deadline`` has come."""
+        self.deadline = None
+        if not self._greeted:
+            self._greeted = True
+            self.reply(InitAck(form=self.profile.init_form))
+        self._go_on()
+
+    def tell(self, what: Code) -> None:
+        """A step or reset was made: tell the client, now or when its handler is free.
+
+        A second step before the first was told is told once, with the newer outputs.
+        """
+        if what not in self._to_tell:
+            self._to_tell.append(what)
+        if self.awaited is not None or not self._greeted:
+            return
+        if not self.machine.faults.stall():
+            self.deadline = None
+            self._go_on()
+        elif self.deadline is None:
+            self.deadline = self.machine.clock.now + STALL
+
+    def _go_on(self) -> None:
+        """Send what is to be told until an acknowledgement is needed."""
+        while self.awaited is None and self.deadline is None:
+            if self._completions:
+                self._send_completion(self._completions.pop(0), [], [])
+            elif not self._to_tell:
+                return
+            elif (told := self._to_tell.pop(0)) is not Code.NEXT_SIMULATION_STEP_COMPLETED:
+                self.send(bytes((told,)))
+                self._await_ack(Code.RESET_SIMULATION_COMPLETED)
+            elif self.controlled:
+                first, *self._completions = self.controlled.values()
+                observed = self._observed if self.profile.values_are_pushed else []
+                self._send_completion(first, self.events.take(), observed)
+
+    def _send_completion(self, control: AgentControl, events: list[int], observed: list[int]) -> None:
+        if self.profile.completions_one_by_one:
+            self.awaited = Code.NEXT_SIMULATION_STEP_COMPLETED
+        head = control.header(len(events), len(observed)) if events or observed else control.head
+        floats = control.agent.outputs.tobytes() + control.agent.infos.tobytes()
+        self.send(head + floats + struct.pack(f"<{len(events)}i", *events))
+        for value_id in observed:
+            self._send_value(value_id)
+
+    # --- stepping, resetting, leaving: OSP 1.1, sections 4.1, 4.2, 4.6 and 4.7 -------------------------------------
+
+    def _step(self, data: bytes) -> None:
+        control = self.controlled.get(_int(data))
+        if control is None:
+            self.machine.problem("step of an agent that the client does not control")
+            return
+        if not control.take_inputs(data):
+            self.machine.problem("step with a wrong number of inputs")
+        self.machine.send(self.id, control.ack)
+        self.machine.step_requests.append((self, control))
+        self.machine.wake()
+
+    def _reset(self, data: bytes) -> None:
+        self.reply(ResetSimulationAck())
+        if self.controlled or self.profile.requests_outlive_sessions:
+            self.machine.reset_requests.append((self, _int(data)))
+            self.machine.wake()
+
+    def _end(self, _data: bytes) -> None:
+        if self.events.last_id and not self.profile.end_after_events_is_safe:
+            self.machine.problem("END after an event registration: the real server dies of it")
+        self.reply(EndAck())
+        self.machine.close(self)
+
+    def _restart_communication(self, _data: bytes) -> None:
+        self.machine.restart_communication(self)
+
+    # --- agents: section 4.3 ---------------------------------------------------------------------------------------
+
+    def _overview(self, _data: bytes) -> None:
+        self._knows_agents = True
+        self.send(AgentOverview.pack(len(self.machine.controls)))
+        for index, control in enumerate(self.machine.controls):
+            kind, name = self.text(control.agent.interface.type), self.text(control.agent.name)
+            self.send(AgentOverviewNext.pack(index, control.id, kind, control.handler is None, name))
+        self._await_ack(Code.AGENT_OVERVIEW)
+
+    def _info(self, data: bytes) -> None:
+        control = self._known_agent(_int(data))
+        if control is None:
+            self.machine.problem("info of an unknown agent")
+            self.reply(AgentInfo(0, 0, 0, 0, ""))
+            return
+        face = control.agent.interface
+        counts = len(face.inputs), len(face.outputs), len(face.infos)
+        self.send(AgentInfo.pack(control.id, *counts, self.text(face.name)))
+        for index, value in enumerate((*face.inputs, *face.outputs, *face.infos)):
+            self.send(AgentInfoNext.pack(index, value.min, value.max, self.text(value.name)))
+        self._await_ack(Code.AGENT_INFO)
+
+    def _register(self, data: bytes) -> None:
+        control = self._known_agent(_int(data))
+        done = control is not None and control.handler in (None, self)
+        if control is not None and done:
+            control.handler = self
+            self.controlled = dict(sorted({**self.controlled, control.id: control}.items()))
+        self.send(RegisterForAgentAck.pack(_int(data), done))
+        self.machine.settle()
+
+    def _deregister(self, data: bytes) -> None:
+        agent_id = _int(data)
+        control = self.controlled.get(agent_id)
+        if control is not None:
+            self.machine.release(self, control)
+            status = 1
+        else:
+            status = self.profile.foreign_deregister_status if self._known_agent(agent_id) else 2
+        self.send(DeregisterFromAgentAck.pack(agent_id, status))
+        self.machine.settle()
+
+    def _known_agent(self, agent_id: int) -> AgentControl | None:
+        """The agent, if this client has asked for an overview before (OSP 1.1, section 4.3, footnote)."""
+        controls = self.machine.controls
+        return controls[agent_id - 1] if self._knows_agents and 1 <= agent_id <= len(controls) else None
+
+    # --- events: section 4.4 ---------------------------------------------------------------------------------------
+
+    def _register_event(self, data: bytes) -> None:
+        name = self._string(data, 1)
+        known = name in self.machine.simulation.event_names
+        self.send(RegisterForEventAck.pack(self.events.register(name) if known else 0))
+
+    def _deregister_event(self, data: bytes) -> None:
+        """The id is echoed whether it was known or not (observed on a NERD server)."""
+        self.events.deregister(_int(data))
+        self.send(DeregisterFromEventAck.pack(_int(data)))
+
+    # --- variables: section 4.5 ------------------------------------------------------------------------------------
+
+    def _list_values(self, data: bytes) -> None:
+        found = self.machine.repository.find(self._string(data, 1))
+        self.send(ValueIds.pack(len(found)))
+        for index, variable in enumerate(found):
+            value_id = self.value_ids.get(variable.name)
+            if value_id is None:
+                self.values.append(variable)
+                value_id = self.value_ids[variable.name] = len(self.values)
+            kind, name = self.text(variable.type), self.text(variable.name)
+            self.send(ValueInfo.pack(index, value_id, kind, name))
+
+    def _get_value(self, data: bytes) -> None:
+        self._send_value(_int(data))
+
+    def _set_value(self, data: bytes) -> None:
+        value_id = _int(data)
+        variable = self._known_value(value_id)
+        status = 2 if variable is None else int(variable.set(self._string(data, 5)))
+        self.send(SetValueAck.pack(value_id, status))
+
+    def _observe(self, data: bytes) -> None:
+        count, found = self._observable(data)
+        # In order, each once; a count may be as large as a datagram.
+        self._observed = list(dict.fromkeys((*self._observed, *filter(None, found))))
+        counted = not self.profile.register_for_value_works
+        self.reply(RegisterForValueAck(tuple(found), announced=(count,), counted=counted))
+
+    def _observe_no_more(self, data: bytes) -> None:
+        count, found = self._observable(data)
+        dropped = frozenset(found)
+        self._observed = [value_id for value_id in self._observed if value_id not in dropped]
+        self.reply(DeregisterFromValueAck(tuple(found), announced=(count,)))
+
+    def _observable(self, data: bytes) -> tuple[int, list[int]]:
+        """The count to answer with, and each requested id, or 0 where it is refused.
+
+        A NERD server compares the id at a position only with the known value at that position of its hash; too many
+        ids kill it, here they are 0.
+        """
+        count = _int(data)
+        there = min(max(count, 0), max(0, (len(data) - 5) // 4))
+        ids = struct.unpack_from(f"<{there}i", data, 5) if there else ()
+        if self.profile.register_for_value_works:
+            return there, [value_id if self._known_value(value_id) else 0 for value_id in ids]
+        order = sorted(self.value_ids.values(), key=lambda value_id: value_id ^ _HASH_STIR)
+        found = [asked if asked == known else 0 for asked, known in zip(ids, order, strict=False)]
+        limit = (self.profile.datagram_limit or 65_000) // 4
+        return count, found + [0] * (max(there, min(count, limit)) - len(found))
+
+    def _send_value(self, value_id: int) -> None:
+        """Send what a variable holds; id -1 and nothing for one that this client does not know."""
+        variable = self._known_value(value_id)
+        if variable is None:
+            self.reply(ValueContent(-1, ""))
+        else:
+            self.send(ValueContent.pack(value_id, self.text(variable.get())))
+
+    def _known_value(self, value_id: int) -> Variable | None:
+        """The variable that was listed for this client under that id."""
+        return self.values[value_id - 1] if 1 <= value_id <= len(self.values) else None
+
+    # --- reading and writing ---------------------------------------------------------------------------------------
+
+    def _await_ack(self, code: Code) -> None:
+        """Wait for one acknowledgement behind a list or a reset, where this kind of server does."""
+        if self.profile.eats_awaited_acks:
+            self.awaited = code
+
+    def _string(self, data: bytes, offset: int) -> str:
+        """The string at ``offset``; of a NERD server with a zero for each byte that is not ASCII."""
+        raw = data[offset:].partition(b"\0")[0]
+        return decode_text(raw.translate(_ASCII_ONLY) if self.profile.ascii_only else raw)
+
+    def text(self, text: str) -> bytes:
+        """``text`` as this kind of server writes it, with its zero."""
+        try:
+            raw = encode_text(text)
+        except UnicodeEncodeError:
+            # Half of a surrogate pair, of a world's own: no reason to say nothing at all.
+            raw = text.encode("utf-8", "replace")
+        return (raw.translate(_ASCII_ONLY) if self.profile.ascii_only else raw.partition(b"\0")[0]) + b"\0"
+
+    def reply(self, message: Message) -> None:
+        """Send a message without texts."""
+        self.send(message.encode())
+
+    def send(self, data: bytes) -> None:
+        """Send a datagram. One that is too long for this kind of server loses its end without a word.
+
+        Vectors lose whole values, and the counts stay; strings lose the end byte too, but not their zero.
+        """
+        end, limit = self.profile.end, self.profile.datagram_limit
+        if limit is not None and len(data) >= limit - 1:
+            head = _VECTORS_BEGIN.get(data[0])
+            if head is None:
+                data, end = data[: limit - 2] + b"\0", b""
+            else:
+                data = data[: head + (limit - 1 - head) // 4 * 4]
+        self.machine.send(self.id, data + end)
+
+    COMMANDS: ClassVar[dict[int, Callable[[Handler, bytes], None]]] = {
+        Code.NEXT_SIMULATION_STEP: _step,
+        Code.RESET_SIMULATION: _reset,
+        Code.END_COMMUNICATION: _end,
+        Code.RESET_COMMUNICATION: _restart_communication,
+        Code.GET_AGENT_OVERVIEW: _overview,
+        Code.GET_AGENT_INFO: _info,
+        Code.REGISTER_FOR_AGENT: _register,
+        Code.DEREGISTER_FROM_AGENT: _deregister,
+        Code.REGISTER_FOR_EVENT: _register_event,
+        Code.DEREGISTER_FROM_EVENT: _deregister_event,
+        Code.GET_VALUE_IDS: _list_values,
+        Code.GET_VALUE: _get_value,
+        Code.SET_VALUE: _set_value,
+        Code.REGISTER_FOR_VALUE: _observe,
+        Code.DEREGISTER_FROM_VALUE: _observe_no_more,
+    }
+    """What a client may ask for. Anything else is ignored without a reply."""
+
+
+def _int(data: bytes, offset: int = 1) -> int:
+    """The integer at ``offset``; 0 where the datagram is too short, as a real server reads it."""
+    return int(INT.unpack_from(data, offset)[0]) if len(data) >= offset + INT.size else 0

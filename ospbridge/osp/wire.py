@@ -8,7 +8,6 @@ U+F780 for 0x80 to U+F7FF for 0xff, which can be printed and stored everywhere, 
 
 from __future__ import annotations
 
-import re
 import struct
 from typing import TYPE_CHECKING, Final
 
@@ -21,52 +20,31 @@ from ospbridge.text import pluralize
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "END",
-    "FLOAT",
-    "INT",
-    "INT_MAX",
-    "INT_MIN",
-    "Reader",
-    "decode_text",
-    "encode_string",
-    "encode_text",
-    "number",
-]
-
 INT: Final = struct.Struct("<i")
-FLOAT: Final = struct.Struct("<f")
-BYTE: Final = struct.Struct("<B")
 END: Final = bytes([DATAGRAM_END])
 INT_MIN: Final = -(2**31)
 INT_MAX: Final = 2**31 - 1
 
 # --- strings -------------------------------------------------------------------------------------------------------
 
-_PRIVATE: Final = 0xF700
-_SURROGATE: Final = 0xDC00
-_PRIVATE_CHARACTER: Final = re.compile("[\uf780-\uf7ff]")
-_SURROGATE_CHARACTER: Final = re.compile("[\udc80-\udcff]")
+_PRIVATE: Final = {byte: chr(0xF700 + byte) for byte in range(0x80, 0x100)}
+_FROM_SURROGATES: Final = {0xDC00 + byte: private for byte, private in _PRIVATE.items()}
+# A character that would stand for a byte is itself read as its three bytes.
+_FROM_SURROGATES.update(
+    (ord(own), "".join(map(_PRIVATE.__getitem__, own.encode()))) for own in _PRIVATE.values()
+)
+_TO_SURROGATES: Final = {ord(private): 0xDC00 + byte for byte, private in _PRIVATE.items()}
 
 
 def decode_text(raw: bytes) -> str:
     """The text of any bytes. No two byte strings have the same one."""
     text = raw.decode("utf-8", "surrogateescape")
-    if text.isascii():
-        return text
-    # A character that would stand for a byte is itself read as its three bytes.
-    escaped = _PRIVATE_CHARACTER.sub(
-        lambda found: "".join(chr(_PRIVATE + byte) for byte in found[0].encode()), text
-    )
-    return _SURROGATE_CHARACTER.sub(lambda found: chr(ord(found[0]) - _SURROGATE + _PRIVATE), escaped)
+    return text if text.isascii() else text.translate(_FROM_SURROGATES)
 
 
 def encode_text(text: str) -> bytes:
     """The bytes that ``text`` was read from. Raises UnicodeEncodeError for half of a surrogate pair."""
-    if text.isascii():
-        return text.encode()
-    with_surrogates = _PRIVATE_CHARACTER.sub(lambda found: chr(ord(found[0]) - _PRIVATE + _SURROGATE), text)
-    return with_surrogates.encode("utf-8", "surrogateescape")
+    return text.translate(_TO_SURROGATES).encode("utf-8", "surrogateescape")
 
 
 def encode_string(text: str) -> bytes:
@@ -83,9 +61,6 @@ def encode_string(text: str) -> bytes:
     return raw + b"\0"
 
 
-# --- numbers in strings --------------------------------------------------------------------------------------------
-
-
 def number(text: str) -> float:
     """The number that ``text`` is, as a server of any locale prints it. Raises ValueError."""
     # Some print a decimal comma.
@@ -99,36 +74,32 @@ def number(text: str) -> float:
 class Reader:
     """Reads a datagram from left to right; what does not fit raises RemoteProtocolError with its offset.
 
-    With ``cut`` the sender is known to cut its datagrams: fields behind the cut are then reported by ``missing``
-    instead of being an error, and vectors come back shorter than announced.
+    With ``cut`` the sender is known to cut its datagrams: fields behind the cut are then 0 or empty, and vectors
+    shorter than announced.
     """
 
-    __slots__ = ("_end", "cut", "data", "missing", "offset")
+    __slots__ = ("cut", "data", "offset")
 
-    def __init__(self, data: bytes, *, end: int | None = None, cut: bool = False) -> None:
+    def __init__(self, data: bytes, *, cut: bool = False) -> None:
         self.data = data
         self.offset = 1
         self.cut = cut
-        self.missing = False
-        self._end = len(data) if end is None else end
 
     @property
     def left(self) -> int:
         """Bytes that are not read yet."""
-        return self._end - self.offset
+        return len(self.data) - self.offset
 
     def error(self, message: str, offset: int | None = None) -> RemoteProtocolError:
         """The error for what stands at ``offset``, or where the reader is."""
         return RemoteProtocolError(message, data=self.data, offset=self.offset if offset is None else offset)
 
     def number(self, layout: struct.Struct, what: str) -> int | float:
-        """One number of that layout; 0 behind a cut."""
+        """One number of that layout."""
         if self.left < layout.size:
             if not self.cut:
-                expected = pluralize(layout.size, "byte")
-                raise self.error(f"expected {what} of {expected}, {max(self.left, 0)} left")
-            self.missing = True
-            self.offset = self._end
+                raise self.error(f"expected {what} of {pluralize(layout.size, 'byte')}, {self.left} left")
+            self.offset = len(self.data)
             return 0
         (value,) = layout.unpack_from(self.data, self.offset)
         self.offset += layout.size
@@ -144,20 +115,16 @@ class Reader:
 
     def string(self, what: str) -> str:
         """The text up to the next zero byte."""
-        end = self.data.find(0, self.offset, self._end)
-        if end < 0:
-            if not self.cut:
-                raise self.error(f"expected {what}, a string with its terminating zero")
-            self.missing = True
-            end = self._end
-        text = decode_text(self.data[self.offset : end])
-        self.offset = min(end + 1, self._end)
-        return text
+        raw, zero, _ = self.data[self.offset :].partition(b"\0")
+        if not zero and not self.cut:
+            raise self.error(f"expected {what}, a string with its terminating zero")
+        self.offset += len(raw) + len(zero)
+        return decode_text(raw)
 
     def floats(self, count: int, what: str) -> NDArray[np.float32]:
         """float32[count], a view of the datagram's bytes."""
         count = self._fitting(count, what)
-        values = np.frombuffer(self.data, "<f4", count, self.offset) if count else _NO_FLOATS
+        values: NDArray[np.float32] = np.ndarray((count,), "<f4", self.data, self.offset)
         self.offset += 4 * count
         return values
 
@@ -174,13 +141,9 @@ class Reader:
             return count
         if not self.cut:
             raise self.error(f"expected {count} {what} in {pluralize(4 * count, 'byte')}, {self.left} left")
-        self.missing = True
         return self.left // 4
 
     def finish(self) -> None:
         """Check that nothing but the optional end byte is left."""
-        if self.left and (self.left > 1 or self.data[self.offset] != DATAGRAM_END):
+        if self.data[self.offset :] not in (b"", END):
             raise self.error(f"expected the end of the datagram, {pluralize(self.left, 'byte')} left")
-
-
-_NO_FLOATS: Final[NDArray[np.float32]] = np.empty(0, dtype="<f4")

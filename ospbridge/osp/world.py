@@ -7,7 +7,7 @@ reads outputs, infos, variables and events. Facts: OSP 1.1, sections 4.3 to 4.7.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
     from ospbridge.interface import InterfaceValue
 
-__all__ = ["ValueKind", "Variable", "World", "WorldAgent"]
-
-ARRAYS: Final = ("inputs", "outputs", "infos")
-
 
 class WorldAgent:
     """One controllable agent and the three arrays through which it is driven.
@@ -33,7 +29,7 @@ class WorldAgent:
     each step. The arrays stay the same objects for the life of the agent: worlds write into them.
     """
 
-    __slots__ = ("high", "infos", "inputs", "interface", "low", "neutral", "outputs")
+    __slots__ = ("high", "infos", "inputs", "interface", "low", "name", "neutral", "outputs")
 
     def __init__(
         self,
@@ -44,6 +40,7 @@ class WorldAgent:
         *,
         type: str = "Agent",  # noqa: A002  # the protocol's word
     ) -> None:
+        self.name = name
         self.interface = AgentInterface(0, name, tuple(inputs), tuple(outputs), tuple(infos), type)
         self.low: NDArray[np.float32] = np.array([value.min for value in inputs], "<f4")
         self.high: NDArray[np.float32] = np.array([value.max for value in inputs], "<f4")
@@ -55,43 +52,21 @@ class WorldAgent:
     def __setattr__(self, name: str, value: object) -> None:
         """The server goes on with the arrays that it knows: another one, perhaps of doubles, would be sent as it is."""
         # ``agent.outputs += 1`` sets the same array again.
-        if name in ARRAYS and getattr(self, name, value) is not value:
+        if name in ("inputs", "outputs", "infos") and getattr(self, name, value) is not value:
             raise AttributeError(
                 f"{name} of agent {self.name!r} cannot be another object: write into it, agent.{name}[:] = ..."
             )
         super().__setattr__(name, value)
 
-    @property
-    def name(self) -> str:
-        """The agent's name; unique in its world."""
-        return self.interface.name
-
-
-class ValueKind:
-    """Names of variable types, as a NERD server writes them (a profile may translate)."""
-
-    INT = "Int"
-    DOUBLE = "Double"
-    BOOL = "Bool"
-    STRING = "String"
-
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """An entry of the repository. ``write`` says whether the text was accepted; None where it is read-only."""
+    """An entry of the repository, whose content is text. ``set`` returns False for a text that it refuses."""
 
     name: str
     type: str
-    read: Callable[[], str]
-    write: Callable[[str], bool] | None = None
-
-    def get(self) -> str:
-        """The content, in the form of its type."""
-        return self.read()
-
-    def set(self, text: str) -> bool:
-        """Set the content; False if the text does not parse or the variable is read-only."""
-        return self.write is not None and self.write(text)
+    get: Callable[[], str]
+    set: Callable[[str], bool] = lambda _: False
 
 
 class World(Protocol):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ospbridge.errors import ConfigurationError
 from ospbridge.interface import DEFAULT_PORT
 from ospbridge.osp.profile import DOCUMENT, Profile
-from ospbridge.osp.server import ServerMachine
+from ospbridge.osp.server import Faults, ServerMachine
 from ospbridge.simulator.checking import check_world
 from ospbridge.simulator.serving import UdpServer
 
@@ -68,9 +68,11 @@ class UdpSimulator(UdpServer):
         self.machine = ServerMachine(
             world,
             profile,
-            stall=_chance(stall, f"{seed}/stall"),
-            late=_chance(stall, f"{seed}/late"),
-            lose_reset=_chance(lose_reset, f"{seed}/reset"),
+            faults=Faults(
+                stall=_chance(stall, f"{seed}/stall"),
+                late=_chance(stall, f"{seed}/late"),
+                lose_reset=_chance(lose_reset, f"{seed}/reset"),
+            ),
             ledger=ledger,
             max_handlers=max_handlers,
         )
@@ -85,9 +87,7 @@ class UdpSimulator(UdpServer):
         )
 
 
-def _chance(probability: float, seed: str) -> Callable[[], bool] | None:
-    """What happens with that probability, in a random sequence of its own; None where it never does."""
-    if probability <= 0.0:
-        return None
+def _chance(probability: float, seed: str) -> Callable[[], bool]:
+    """What happens with that probability, in a random sequence of its own."""
     draw = Random(seed).random
     return lambda: draw() < probability

@@ -29,7 +29,7 @@ from ospbridge.errors import (
 from ospbridge.osp.codes import Code
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.repository import double_variable
-from ospbridge.osp.server_commands import COMMANDS
+from ospbridge.osp.server import Handler
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.lease import stale_leases
 from ospbridge.simulator.arena import ArenaWorld
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
     from ospbridge.diagnosis.conformance import Report
     from ospbridge.diagnosis.findings import Deviation
-    from ospbridge.osp.server_handler import Handler
     from ospbridge.osp.world import World
 
 pytestmark = pytest.mark.loopback
@@ -172,13 +171,13 @@ def test_while_another_client_controls_an_agent_nothing_moves(profile: Profile) 
 
 
 def test_a_server_that_steps_only_after_a_reset_is_seen_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    step = COMMANDS[Code.NEXT_SIMULATION_STEP]
+    step = Handler.COMMANDS[Code.NEXT_SIMULATION_STEP]
 
     def refused(handler: Handler, data: bytes) -> None:
         if handler.machine.resets:
             step(handler, data)
 
-    monkeypatch.setitem(COMMANDS, Code.NEXT_SIMULATION_STEP, refused)
+    monkeypatch.setitem(Handler.COMMANDS, Code.NEXT_SIMULATION_STEP, refused)
     with serve(ArenaWorld(1), NERD) as simulator:
         (found,) = tried(simulator, "D21")
     assert found.verdict is Verdict.NOT_SEEN
@@ -341,7 +340,7 @@ def test_a_server_that_answers_an_init_and_then_nonsense_is_given_up(
 
 @pytest.mark.usefixtures("brisk")
 def test_a_server_without_a_value_repository_is_probed_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(COMMANDS, Code.GET_VALUE_IDS)
+    monkeypatch.delitem(Handler.COMMANDS, Code.GET_VALUE_IDS)
     monkeypatch.setattr("ospbridge.diagnosis.conformance.TRIES", 1)
     with serve(ArenaWorld(1), DOCUMENT) as simulator:
         missing, *rest = tried(simulator, "D16", "D1", "D8")

@@ -17,7 +17,7 @@ from ospbridge.osp.client import Exchange
 from ospbridge.osp.codes import SIMULATION_TIME
 from ospbridge.osp.connect import ConnectMachine
 from ospbridge.osp.profile import Profile
-from ospbridge.osp.server import CloseHandler, OpenHandler, Send, ServerMachine
+from ospbridge.osp.server import CloseHandler, Faults, OpenHandler, Send, ServerMachine
 from ospbridge.osp.timing import Limits
 from ospbridge.osp.world import World
 from ospbridge.session.core import SessionCore
@@ -62,7 +62,9 @@ class Pair:
     ) -> None:
         self.now = 1000.0
         self.ledger: list[dict[str, Any]] = []
-        self.server = ServerMachine(world, profile, ledger=self.ledger.append, stall=stall)
+        self.server = ServerMachine(
+            world, profile, ledger=self.ledger.append, faults=Faults() if stall is None else Faults(stall)
+        )
         self.fault = fault
         self.count = 0
         self.sent: list[Datagram] = []

@@ -207,7 +207,7 @@ def thinks(player: Player, take: Callable[[int], float], *, clock_first: bool = 
     run, settle = server._run_step, server.settle
     moving: list[list[Any]] = []
 
-    def begin(_: float) -> None:
+    def begin() -> None:
         moving.append([control.agent.inputs.copy() for control in server.controls])
         requests, server.step_requests = server.step_requests, []
         server.clock.steps += clock_first
@@ -220,7 +220,7 @@ def thinks(player: Player, take: Callable[[int], float], *, clock_first: bool = 
             of[:] = used
         counted, server.step_requests = server.step_requests, requests
         server.clock.steps -= clock_first
-        run(pair.now)
+        run()
         server.step_requests = counted
         for of, given in zip(inputs, later, strict=True):
             of[:] = given

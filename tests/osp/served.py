@@ -12,7 +12,7 @@ from ospbridge.interface import InterfaceValue
 from ospbridge.osp.client import RESET_COMPLETED
 from ospbridge.osp.profile import InitForm
 from ospbridge.osp.repository import double_variable
-from ospbridge.osp.server import CloseHandler, OpenHandler, Send, ServerMachine
+from ospbridge.osp.server import CloseHandler, Faults, OpenHandler, Send, ServerMachine
 from ospbridge.osp.world import Variable, WorldAgent
 
 if TYPE_CHECKING:
@@ -73,10 +73,8 @@ class Server:
         profile: Profile,
         world: Any = None,
         *,
-        stall: Callable[[], bool] | None = None,
-        late: Callable[[], bool] | None = None,
-        lose_reset: Callable[[], bool] | None = None,
         max_handlers: int = 64,
+        **faults: Callable[[], bool],
     ) -> None:
         self.world = EchoWorld() if world is None else world
         self.profile = profile
@@ -84,9 +82,7 @@ class Server:
         self.machine = ServerMachine(
             self.world,
             profile,
-            stall=stall,
-            late=late,
-            lose_reset=lose_reset,
+            faults=Faults(**faults),
             ledger=self.ledger.append,
             max_handlers=max_handlers,
         )

@@ -22,7 +22,7 @@ from ospbridge.osp.client import RESET_COMPLETED
 from ospbridge.osp.codes import SIMULATION_TIME, Code
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile, SeedBy
 from ospbridge.osp.timing import Limits
-from ospbridge.osp.world import ValueKind, Variable
+from ospbridge.osp.world import Variable
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from tests.osp.pair import Datagram, Pair
 from tests.osp.stage import BOTH, joined
@@ -263,7 +263,7 @@ def test_an_agent_whose_registration_was_never_answered_is_given_back_all_the_sa
 
 def test_a_text_that_the_server_cut_is_noticed() -> None:
     world = SyntheticWorld(1, 1)
-    world.variables.append(Variable("/Synthetic/Long", ValueKind.STRING, lambda: "x" * 3000))
+    world.variables.append(Variable("/Synthetic/Long", "String", lambda: "x" * 3000))
     pair = Pair(world, NERD)
     client = joined(pair)
     assert len(client.do(client.conversation.get("/Synthetic/Long")).value) < 1024
@@ -279,7 +279,7 @@ def rebuilt(profile: Profile, *, forgotten: str = "") -> tuple[Any, Any]:
     """A client of such a simulator, which forgets that variable altogether; what it does, and its session."""
     pair = Pair(SyntheticWorld(1, 2), profile)
     client = joined(pair, "agent", profile=profile)
-    world: Any = pair.server.world
+    world: Any = pair.server.simulation.world
     reset = world.reset
 
     def rebuild(seed: int) -> None:

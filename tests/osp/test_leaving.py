@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ospbridge.osp import server_commands
+from ospbridge.osp import server
 from ospbridge.osp.codes import Code
 from ospbridge.osp.disconnect import leave
 from ospbridge.osp.notices import told_by
@@ -17,7 +17,7 @@ from tests.osp.pair import Datagram, Pair
 from tests.osp.stage import BOTH, Stage, ack, brought, give, joined, sent
 
 if TYPE_CHECKING:
-    from ospbridge.osp.server_handler import Handler
+    from ospbridge.osp.server import Handler
 
 MANY = [f"agent {number}" for number in range(64)]
 
@@ -30,7 +30,7 @@ def end_only_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         handler.send(bytes((Code.END_COMMUNICATION_ACK,)))
         handler.machine.close(handler)
 
-    monkeypatch.setitem(server_commands.COMMANDS, Code.END_COMMUNICATION, end)
+    monkeypatch.setitem(server.Handler.COMMANDS, Code.END_COMMUNICATION, end)
 
 
 def codes_to_server(pair: Pair, since: int) -> list[int]:

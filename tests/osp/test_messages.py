@@ -134,7 +134,10 @@ def test_a_reply_may_be_cut_in_any_field(wire: str, message: Message) -> None:
         try:
             decoded = decode_reply(data[:length], limit=length)
         except RemoteProtocolError:
-            assert isinstance(message, osp.InitAck | osp.RegisterForValueAck | osp.DeregisterFromValueAck)
+            in_head = isinstance(message, osp.StepCompleted) and length < message.HEAD.size
+            assert in_head or isinstance(
+                message, osp.InitAck | osp.RegisterForValueAck | osp.DeregisterFromValueAck
+            )
             continue
         assert isinstance(decoded, Truncated)
         assert type(decoded.message) is type(message)

@@ -101,7 +101,7 @@ def test_an_acknowledgement_that_comes_twice_ends_the_episode_and_the_network_is
 def rounded(player: Player) -> None:
     """The clock prints two decimals, as few as a step needs."""
     variables, clock = player.pair.server.repository.variables, player.pair.server.clock
-    variables[SIMULATION_TIME] = replace(variables[SIMULATION_TIME], read=lambda: f"{clock.time:.2f}")
+    variables[SIMULATION_TIME] = replace(variables[SIMULATION_TIME], get=lambda: f"{clock.time:.2f}")
 
 
 def going_on(player: Player) -> None:
@@ -149,7 +149,7 @@ def test_a_reset_by_others_is_told_whatever_becomes_of_the_clock(
     player = Player(profile)
     kind(player)
     player.begin(5)
-    player.pair.server._run_reset(player.pair.now)
+    player.pair.server._run_reset()
     player.pair.flush_server()
     player.pair.settle(0.1)
     then(player)

@@ -119,7 +119,7 @@ def test_a_dataset_makes_the_environment_of_its_recording_again(tmp_path: Path, 
     )
     record, trace = tmp_path / "episodes", tmp_path / "t.jsonl"
     with UdpSimulator(GymWorld(["CartPole-v1"] * 2), port=0) as simulator:
-        agent = simulator.machine.world.agents[1].name
+        agent = simulator.machine.simulation.world.agents[1].name
         env = gymnasium.make(
             "ospbridge/Agent-v0",
             simulator=str(simulator.address),

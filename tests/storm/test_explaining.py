@@ -70,7 +70,7 @@ def test_a_step_too_many_before_the_audit_is_untrue_where_it_is_not_told() -> No
     env = Environment(NERD)
     env.begin()
     env.step()
-    env.pair.server._run_step(env.pair.now)
+    env.pair.server._run_step()
     episode = env.lives[0].episodes[0]
     episode.ended = True
     assert env.untruths() == [], "nobody knows when it was audited"
