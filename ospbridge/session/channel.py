@@ -182,7 +182,9 @@ class Channel:
         if isinstance(error, ConnectionRefusedError):
             raise error
         if error.errno == EBADF:
-            raise SessionClosed(f"the session with {self.machine.peer} was closed while it was used")
+            raise SessionClosed(
+                f"the session with {self.machine.peer} was closed while it was used"
+            ) from None
         self.machine.notices.anomaly(f"the network says: {error.strerror}")
 
 
@@ -262,49 +264,45 @@ class Goodbye:
         self._seconds = seconds
         self._give_up = 0.0
         self._begun = False
+        self._told = False
+        """The handler has had its turn."""
 
     @property
     def sock(self) -> socket.socket:
         """What it waits for to be readable ..."""
-        return (
-            self._channel.sock if self._surplus is None or self._exchange is not None else self._surplus.sock
-        )
+        return self._surplus.sock if self._told and self._surplus is not None else self._channel.sock
 
     @property
     def deadline(self) -> float:
         """... until then."""
-        if self._exchange is not None:
-            return self._channel.machine.deadline or 0.0
-        return 0.0 if self._surplus is None else self._surplus.machine.deadline
+        if self._told:
+            return 0.0 if self._surplus is None else self._surplus.machine.deadline
+        return self._channel.machine.deadline or 0.0
 
     def turn(self, now: float) -> bool:
         """Begin, or go on; True: it is over. Never raises."""
+        channel = self._channel
         try:
             if not self._begun:
-                self._begun = True
-                self._give_up = now + self._seconds
-                if self._exchange is None:
-                    self._see_off(now, heard=self._channel.gone)
-                else:
-                    self._channel.begin(self._exchange, now)
-            if self._exchange is not None:
-                if not self._channel.turn(now):
-                    return False
-                self._exchange = None
-                self.confirmed = self._channel.machine.result() is True
-                self._see_off(now, heard=self.confirmed or self._channel.gone)
+                self._begun, self._give_up = True, now + self._seconds
+                if self._exchange is not None:
+                    channel.begin(self._exchange, now)
+            if not self._told:
+                if self._exchange is not None:
+                    if not channel.turn(now):
+                        return False
+                    self.confirmed = channel.machine.result() is True
+                self._told = True
+                if not (self.confirmed or channel.gone):
+                    # Only a server whose handler has left reads on.
+                    self._surplus = None
+                elif self._surplus is not None:
+                    self._surplus.machine.begin(now, self._give_up)
             return self._surplus is None or self._surplus.turn(now)
         except Exception as error:  # noqa: BLE001  # nothing more is said, and the lease is left
-            self._exchange = self._surplus = None
+            self._told, self._surplus = True, None
             self.error = error
             return True
-
-    def _see_off(self, now: float, *, heard: bool) -> None:
-        """Only a server whose handler has left reads on."""
-        if not heard:
-            self._surplus = None
-        elif self._surplus is not None:
-            self._surplus.machine.begin(now, self._give_up)
 
 
 def say_goodbyes(goodbyes: Iterable[Goodbye]) -> None:

@@ -9,6 +9,7 @@ for it, and whoever gives up says goodbye to it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
@@ -25,9 +26,9 @@ from ospbridge.osp.timing import RESTART_SETTLES, Limits
 from ospbridge.session.channel import Channel, Goodbye, OpenPort, say_goodbyes, surplus_port, wait_readable
 from ospbridge.session.lease import (
     SessionLease,
-    any_stale,
     being_freed,
     forget_all,
+    left_behind,
     locked_by_the_dead,
     note_loss,
     stale_leases,
@@ -166,51 +167,46 @@ def join(
     address or profile, and QueryTimeout.
     """
     family, server = resolve(parse_endpoint(str(simulator) if isinstance(simulator, Endpoint) else simulator))
-
-    def found(*, pauses: bool) -> Connection:
-        while (left := RESTARTS.left(server)) > 0.0:
-            check()
-            sleep(min(left, CHECKED_EVERY))
-        return find_handler(
-            family,
-            server,
-            profile,
-            limits=limits,
-            pauses=pauses,
-            trace=trace,
-            tally=tally,
-            leases=leases,
-            check=check,
-        )
-
+    found = partial(
+        find_handler,
+        family,
+        server,
+        profile,
+        limits=limits,
+        trace=trace,
+        tally=tally,
+        leases=leases,
+        check=check,
+    )
     pauses = pauses or reclaim_stale
     with told_of_leases(server, leases, said_goodbye=pauses):
         connection = found(pauses=pauses)
-    if reclaim_stale:
-        channel = connection.channel()
-        try:
-            freed = (*connection.freed, *free_dead_sessions(server, leases, limits, check))
-            locked = _only_freed_by_a_restart(connection, channel)
-        except BaseException:
-            connection.close(channel, leave(channel.machine, ()))
-            raise
-        if locked:
-            sleep(GOODBYES.left(server))
-            connection.close(channel, restart(channel.machine, server, leases, connection.lease))
-            RESTARTS.note(server)
-            connection = found(pauses=False)
-            connection.remark = (
-                f"the communication of {server} was restarted, which alone freed {', '.join(dict.fromkeys(locked))} of "
-                "a killed session of ours"
-            )
-        connection.freed = (*freed, *locked)
+    if not reclaim_stale:
+        return connection
+    channel = connection.channel()
+    try:
+        freed = (*connection.freed, *free_dead_sessions(server, leases, limits, check))
+        locked = _only_freed_by_a_restart(connection, channel)
+    except BaseException:
+        connection.close(channel, leave(channel.machine, ()))
+        raise
+    if locked:
+        sleep(GOODBYES.left(server))
+        connection.close(channel, restart(channel.machine, server, leases, connection.lease))
+        RESTARTS.note(server)
+        connection = found()
+        connection.remark = (
+            f"the communication of {server} was restarted, which alone freed {', '.join(dict.fromkeys(locked))} of "
+            "a killed session of ours"
+        )
+    connection.freed = (*freed, *locked)
     return connection
 
 
 def _only_freed_by_a_restart(connection: Connection, channel: Channel) -> list[str]:
     """Taken agents that only a restart of the communication frees, where that disturbs nobody else."""
     server, leases = connection.server, connection.leases
-    if not connection.profile.deaf_after_closed_port or not any_stale(server, leases):
+    if not connection.profile.deaf_after_closed_port or not left_behind(server, leases):
         return []
     machine = channel.machine
     channel.begin(roster.overview(machine), monotonic())
@@ -251,6 +247,9 @@ def find_handler(
     its END. Nobody waits to hear that confirmed, so the lease stays.
     """
     wanted = profile_named(profile) if isinstance(profile, str) else profile
+    while (left := RESTARTS.left(server)) > 0.0:
+        check()
+        sleep(min(left, CHECKED_EVERY))
     machine = ConnectMachine(server, wanted, limits=limits, now=monotonic(), pauses=pauses)
     port = OpenPort(open_udp(family), machine, trace=trace, tally=tally)
     lease = SessionLease(port.sock, server, leases)
@@ -295,14 +294,17 @@ def find_handler(
 def _turn(port: OpenPort[ConnectMachine], probe: socket.socket, lease: SessionLease) -> bool:
     """Take in what there is; True: a handler is adopted. A lease is kept of one that has answered before that."""
     machine, now = port.machine, monotonic()
+    problem: OSError | None = None
     try:
         probe.recv(LARGEST_DATAGRAM)
-    except ConnectionRefusedError:
-        machine.handle_refused()
     except BlockingIOError:
         pass
     except OSError as error:
-        machine.handle_unreachable(str(error.strerror))
+        problem = error
+    if isinstance(problem, ConnectionRefusedError):
+        machine.handle_refused()
+    elif problem is not None:
+        machine.handle_unreachable(str(problem.strerror))
     port.hear(now)
     if machine.answered is not None and machine.answered[0] != lease.handler:
         lease.hold(*machine.answered, owed=machine.owed)
@@ -349,13 +351,13 @@ class DeadSession:
         machine, exchange = machine_to_leave(
             profile, limits, lease.agents.values(), peer=f"the old handler {handler}", events=lease.events
         )
-        self._lease, self._file, self._silence_counts = lease, file, no_later is None
+        self._lease, self._file = lease, file
         self._channel = Channel(self._sock, machine, port=lease.handler_port)
         # From here on, since the server may read on as soon as it hears the goodbye.
         self._surplus = surplus_port(self._sock, lease.endpoint, profile, lease.owed)
         self.goodbye = Goodbye(self._channel, exchange, self._surplus, limits.close)
 
-    def close(self, *, interrupted: bool = False) -> tuple[str, ...]:
+    def close(self, *, silence_counts: bool) -> tuple[str, ...]:
         """Behind the goodbye. The lease is gone, or is left to the next one. Returns the agents that were freed."""
         goodbye, server = self.goodbye, self._lease.endpoint
         self._sock.close()
@@ -365,7 +367,7 @@ class DeadSession:
         if isinstance(goodbye.error, SessionLost) and not isinstance(goodbye.error, SessionEvicted):
             note_loss(server, self._lease.agents, "was found dead")
         heard = goodbye.confirmed or goodbye.error is not None or self._channel.gone
-        if not interrupted and (heard or self._silence_counts):
+        if heard or silence_counts:
             self._file.tried(self._lease, heard=heard)
         else:
             # Whoever goes on without it must not keep it locked: its agents would stay taken for as long.
@@ -379,16 +381,16 @@ def _dead_sessions(
     for lease, file in stale_leases(server, directory):
         try:
             yield DeadSession(lease, file, limits, no_later=no_later)
-        except (KeyError, OSError):
+        except BaseException as error:
             # Its host may be gone for good. Or its port is somebody else's just now, or still that of the dead: the
             # system closes what a killed process had open in an order of its own, a lock perhaps before a socket.
-            if no_later is None:
+            lost = isinstance(error, KeyError | OSError)
+            if lost and no_later is None:
                 file.tried(lease, heard=False)
             else:
                 file.abandon()
-        except BaseException:
-            file.abandon()
-            raise
+            if not lost:
+                raise
 
 
 def reclaim(
@@ -402,13 +404,13 @@ def reclaim(
     freed: list[str] = []
     places = _dead_sessions(server, directory, limits, no_later)
     while batch := list(islice(places, AT_ONCE)):
-        interrupted = True
+        silence_counts = False
         try:
             say_goodbyes([dead.goodbye for dead in batch])
-            interrupted = False
+            silence_counts = no_later is None
         finally:
             for dead in batch:
-                freed += dead.close(interrupted=interrupted)
+                freed += dead.close(silence_counts=silence_counts)
     return freed
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, SupportsIndex, TypeAlias
 
 from ospbridge.errors import (
     AgentTaken,
-    BarrierStuck,
     ConfigurationError,
     LocalProtocolError,
     OspBridgeError,
@@ -41,12 +40,7 @@ from ospbridge.osp.step import StepResult, fall_back, step
 from ospbridge.session import names
 from ospbridge.session.channel import Goodbye
 from ospbridge.session.connect import GOODBYES, machine_to_leave, restart
-from ospbridge.session.lease import (
-    explained,
-    forget_loss,
-    note_loss,
-    stuck,
-)
+from ospbridge.session.lease import explained, forget_loss, note_loss
 from ospbridge.transport.addresses import is_of_this_host
 from ospbridge.transport.guardian import take_problem
 from ospbridge.transport.spinning import Spinning
@@ -220,11 +214,8 @@ class SessionCore:
         """Reset the world; True where the completion itself was seen."""
         seed = names.seed_of(seed)
         self._look_after_lease()
-        try:
-            seen = yield from reset(self.machine, seed)
-        except BarrierStuck as error:
-            raise stuck(error, self.server, self._leases, waited=self.machine.limits.reset) from None
-        return seen
+        with explained(self.server, self._leases, waited=self.machine.limits.reset):
+            return (yield from reset(self.machine, seed))
 
     def step(self, actions: Mapping[str, ArrayLike]) -> Exchange[dict[str, StepOutcome]]:
         """One step; ``actions`` has the inputs of every controlled agent. The result has every controlled agent."""
@@ -271,10 +262,8 @@ class SessionCore:
     def resume(self, path: FastPath | None) -> Exchange[dict[str, StepOutcome]]:
         """The step with the inputs that were taken over, from where ``path`` was left, or from its beginning."""
         m = self.machine
-        try:
+        with explained(self.server, self._leases, waited=m.limits.step):
             result = yield from (step(m, self.path) if path is None else fall_back(m, path))
-        except BarrierStuck as error:
-            raise stuck(error, self.server, self._leases, waited=m.limits.step) from None
         outcomes = self._outcomes(result) if result.path is None else result.path.outcomes()
         if self.watched:
             values = yield from self._watched(result.values)

@@ -17,11 +17,11 @@ import fcntl
 import os
 import stat
 import time
-from collections import Counter, deque
+from collections import Counter
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ospbridge.interface import AgentEntry
     from ospbridge.osp.profile import Profile
 
-__all__ = ["Lease", "LeaseFile", "SessionLease", "any_stale", "being_freed", "stale_leases"]
+__all__ = ["Lease", "LeaseFile", "SessionLease", "being_freed", "stale_leases"]
 
 SUFFIX: Final = ".lease"
 LARGEST: Final = 1_000_000
@@ -50,16 +50,13 @@ TRIES: Final = 5
 RECENT: Final = 60.0
 """Seconds for which a simulator may be letting go of agents whose handler is gone."""
 KEPT: Final = 256
-"""Losses that are remembered."""
-NAMED: Final = 3
-"""Dead sessions that an error names."""
+"""Lost agents that are remembered."""
 NOT_SAID: Final = (
     "`ospbridge restart-communication` says goodbye in its name, and so does whatever takes agents, "
     "`ospbridge connect` for one"
 )
 IN_VAIN: Final = "nobody heard the goodbye that was said in its name: restart the simulator"
 FREE_ALL: Final = "`ospbridge restart-communication` frees all agents (it disconnects every client)"
-UNITS: Final = ((86_400.0, "days"), (3_600.0, "h"), (60.0, "min"))
 
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
@@ -263,7 +260,7 @@ def _held(server: Endpoint, directory: Path | None) -> Iterator[tuple[Path, Leas
             yield path, lease
 
 
-def _left_behind(server: Endpoint, directory: Path | None) -> list[str]:
+def left_behind(server: Endpoint, directory: Path | None) -> list[str]:
     """Agents that lost sessions, of any of our processes, had or had asked for, and that nobody has freed."""
     names: list[str] = []
     for lease, file in stale_leases(server, directory):
@@ -272,15 +269,7 @@ def _left_behind(server: Endpoint, directory: Path | None) -> list[str]:
     return names
 
 
-def any_stale(server: Endpoint, directory: Path | None = None) -> bool:
-    """Whether a session with ``server`` has died, and its agents may still be taken."""
-    stale = list(stale_leases(server, directory))
-    for _, file in stale:
-        file.abandon()
-    return bool(stale)
-
-
-def forget_all(server: Endpoint, directory: Path | None = None) -> None:
+def forget_all(server: Endpoint, directory: Path | None) -> None:
     """The communication of ``server`` was restarted: no dead session has an agent there any more."""
     for _, file in stale_leases(server, directory):
         file.remove()
@@ -301,6 +290,21 @@ def _gone(pid: int) -> bool:
     except OSError:
         return False
     return status.strip()[:1] in {"Z", "X"}
+
+
+def locked_by_the_dead(
+    entries: Collection[AgentEntry], server: Endpoint, directory: Path | None, own: Path | None
+) -> list[str]:
+    """Agents that only a restart of the communication frees, where that provably disturbs nobody else.
+
+    They are all that are taken, and dead sessions of ours had them, whose old handlers were silent when their leases
+    were tried. ``own`` is the lease of the session that asks. Empty where another session of ours lives, or where any
+    agent may be somebody else's.
+    """
+    taken = [entry.name for entry in entries if not entry.available]
+    if Counter(taken) - Counter(left_behind(server, directory)):
+        return []
+    return [] if any(path != own for path, _ in _held(server, directory)) else taken
 
 
 # --- the lease of a session -----------------------------------------------------------------------------------------
@@ -402,31 +406,21 @@ class SessionLease:
 
 # --- what is told of dead and lost sessions -------------------------------------------------------------------------
 
-
-class _Loss(NamedTuple):
-    server: Endpoint
-    agents: frozenset[str]
-    how: str
-    at: float
-
-
-_losses: deque[_Loss] = deque(maxlen=KEPT)
+_losses: dict[tuple[Endpoint, str], tuple[str, float]] = {}
+"""Agents of sessions of this process that were given up or found dead: how, and when."""
 
 
 def note_loss(server: Endpoint, agents: Collection[str], how: str) -> None:
     """A session of ours with these agents was given up or found dead; its goodbye was not confirmed."""
-    if agents:
-        _losses.append(_Loss(server, frozenset(agents), how, monotonic()))
+    for agent in agents:
+        _losses[server, agent] = how, monotonic()
+    for oldest in list(_losses)[:-KEPT]:
+        _losses.pop(oldest, None)
 
 
 def forget_loss(server: Endpoint, agent: str) -> None:
     """It was had again since: whoever has it next has it of its own."""
-    for loss in _losses.copy():
-        if loss.server == server and agent in loss.agents:
-            with suppress(ValueError):  # another thread may have been faster
-                _losses.remove(loss)
-            if len(loss.agents) > 1:
-                _losses.append(loss._replace(agents=loss.agents - {agent}))
+    _losses.pop((server, agent), None)
 
 
 def _known(
@@ -434,51 +428,45 @@ def _known(
 ) -> tuple[str, str] | None:
     """What to tell of these agents, and the hint; None where nothing of ours was lost that had one of them."""
     now = monotonic()
-    losses = [
-        loss
-        for loss in reversed(_losses.copy())
-        if loss.server == server and now - loss.at < within and not loss.agents.isdisjoint(agents)
-    ]
-    ours = frozenset(_left_behind(server, directory)).intersection(agents)
-    if ours:
-        told = "a session of ours was lost that may still have {}, and its lease is there"
+    lost = {
+        name: loss
+        for name in agents
+        if (loss := _losses.get((server, name))) is not None and now - loss[1] < within
+    }
+    dead = set(left_behind(server, directory)).intersection(agents)
+    if dead:
+        told = f"a session of ours was lost that may still have {', '.join(sorted(dead))}, and its lease is there"
         hint = f"try again: each new session says goodbye for the lost one; where nobody hears it, {FREE_ALL}"
-    elif losses:
-        ours = losses[0].agents
-        told = f"a session of ours that may still have {{}} {losses[0].how} {now - losses[0].at:.1f} s ago"
+    elif lost:
+        how, at = max(lost.values(), key=lambda loss: loss[1])
+        told = f"a session of ours that may still have {', '.join(lost)} {how} {now - at:.1f} s ago"
         hint = f"try again in a moment; where it stays taken, stop whoever has it by now, or {FREE_ALL}"
     else:
         return None
-    mine = [name for name in dict.fromkeys(agents) if name in ours]
-    told = told.format("it" if len(mine) == len({*agents}) else ", ".join(mine))
-    theirs = {*agents}.difference(ours, *(loss.agents for loss in losses))
-    if theirs:
-        told += f"; {', '.join(sorted(theirs))}: controlled by another client"
+    if theirs := sorted({*agents}.difference(dead, lost)):
+        told += f"; {', '.join(theirs)}: controlled by another client"
     return told, hint
 
 
 @contextmanager
-def explained(server: Endpoint, directory: Path | None) -> Iterator[None]:
-    """An AgentTaken of the body says what is known of lost sessions of our own that had these agents."""
+def explained(server: Endpoint, directory: Path | None, *, waited: float = 0.0) -> Iterator[None]:
+    """An AgentTaken or BarrierStuck of the body says what is known of lost sessions of our own that had these agents.
+
+    ``waited``: seconds for which it was waited for them.
+    """
     try:
         yield
-    except AgentTaken as error:
-        known = _known(error.agents, server, directory, within=RECENT)
+    except (AgentTaken, BarrierStuck) as error:
+        known = _known(error.agents, server, directory, within=RECENT + waited)
         if known is None:
             raise
-        names = ", ".join(dict.fromkeys(error.agents))
+        (told, hint), names = known, ", ".join(dict.fromkeys(error.agents))
+        if isinstance(error, BarrierStuck):
+            who = f"agent {names} must be voted for too; {told}"
+            raise BarrierStuck(error.what, hint=hint, who=who, agents=error.agents) from None
         raise AgentTaken(
-            f"agent {names} of {server} is taken; {known[0]}", hint=known[1], agents=error.agents
+            f"agent {names} of {server} is taken; {told}", hint=hint, agents=error.agents
         ) from None
-
-
-def stuck(error: BarrierStuck, server: Endpoint, directory: Path | None, *, waited: float) -> BarrierStuck:
-    """``error``, or what is known of lost sessions of our own that may have agents whose requests were awaited."""
-    known = _known(error.agents, server, directory, within=RECENT + waited)
-    if known is None:
-        return error
-    who = f"agent {', '.join(dict.fromkeys(error.agents))} must be voted for too; {known[0]}"
-    return BarrierStuck(error.what, hint=known[1], who=who, agents=error.agents)
 
 
 @contextmanager
@@ -493,37 +481,22 @@ def told_of_leases(server: Endpoint, directory: Path | None, *, said_goodbye: bo
     except SimulatorSilent as error:
         left = []
         for lease, file in stale_leases(server, directory):
-            whose = "this process" if lease.pid == os.getpid() else f"process {lease.pid}"
             has = f" with {', '.join(lease.agents)}" if lease.agents else ""
-            ago = _ago(file.age())
-            left.append(f"a session of {whose}{has} that ended without a goodbye (lease of {ago} ago)")
+            left.append(
+                f"process {lease.pid}{has} that ended without a goodbye (lease of {_ago(file.age())})"
+            )
             file.abandon()
         if not left:
             raise
-        more = f", and of {len(left) - NAMED} more" if len(left) > NAMED else ""
+        more = f", and for {len(left) - 1} more" if len(left) > 1 else ""
         raise SimulatorSilent(
-            f"{error.message}; it may still wait for {', '.join(left[:NAMED])}{more}",
+            f"{error.message}; it may still wait for a session of {left[0]}{more}",
             hint=f"{IN_VAIN if said_goodbye else NOT_SAID}; else {error.hint}",
         ) from None
 
 
 def _ago(age: float) -> str:
-    for seconds, unit in UNITS:
+    for seconds, unit in ((86_400, "days"), (3_600, "h"), (60, "min")):
         if age >= 2 * seconds:
-            return f"{age / seconds:.0f} {unit}"
-    return f"{age:.0f} s"
-
-
-def locked_by_the_dead(
-    entries: Collection[AgentEntry], server: Endpoint, directory: Path | None, own: Path | None
-) -> list[str]:
-    """Agents that only a restart of the communication frees, where that provably disturbs nobody else.
-
-    They are all that are taken, and dead sessions of ours had them, whose old handlers were silent when their leases
-    were tried. ``own`` is the lease of the session that asks. Empty where another session of ours lives, or where any
-    agent may be somebody else's.
-    """
-    taken = [entry.name for entry in entries if not entry.available]
-    if Counter(taken) - Counter(_left_behind(server, directory)):
-        return []
-    return [] if any(path != own for path, _ in _held(server, directory)) else taken
+            return f"{age / seconds:.0f} {unit} ago"
+    return f"{age:.0f} s ago"

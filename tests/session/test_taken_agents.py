@@ -53,7 +53,7 @@ def test_an_agent_of_a_session_whose_handler_has_just_gone_is_not_said_to_be_ano
     gone(either, simulator)
     assert leases() == []
     with pytest.raises(
-        AgentTaken, match=r"a session of ours that may still have it was given up \d\.\d s ago"
+        AgentTaken, match=r"a session of ours that may still have agent1 was given up \d\.\d s ago"
     ) as e:
         register(either, simulator, "agent1")
     assert "another client" not in e.value.message
@@ -82,7 +82,7 @@ def test_an_agent_whose_lease_is_there_is_not_said_to_be_another_clients(
         # Of two agents that are taken one is somebody else's: nothing may be restarted.
         other.register("agent2")
         with pytest.raises(
-            AgentTaken, match="a session of ours was lost that may still have it, and its lease"
+            AgentTaken, match="a session of ours was lost that may still have agent1, and its lease"
         ) as e:
             register(either, simulator, "agent1")
         assert file in leases()
@@ -113,7 +113,7 @@ def test_nothing_is_restarted_while_another_session_of_ours_lives(
     with (
         killed_and_not_heard(simulator),
         BLOCKING.connect(simulator, reclaim_stale=False),
-        pytest.raises(AgentTaken, match="a session of ours was lost that may still have it"),
+        pytest.raises(AgentTaken, match="a session of ours was lost that may still have agent1"),
     ):
         register(either, simulator, "agent1")
 
@@ -180,7 +180,7 @@ def test_what_waits_for_a_dead_session_of_ours_names_that_and_the_way_out(
     assert told.value.agents == ("agent2",)
     assert told.value.message.endswith(
         "(agent agent2 must be voted for too; "
-        "a session of ours was lost that may still have it, and its lease is there)"
+        "a session of ours was lost that may still have agent2, and its lease is there)"
     )
     assert "each new session says goodbye for the lost one" in told.value.hint
     assert "restart-communication" in told.value.hint
