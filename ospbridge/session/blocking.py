@@ -1,9 +1,9 @@
 """The OSP client for blocking callers: one connected UDP socket, no thread, no event loop.
 
 A step from ``step`` to the socket and back: the inputs are copied into requests that are prepared already, these are
-sent (``Session.start_step``), and what comes is compared with the bytes that must come (``Session.follow``). With
-whatever else comes, and where nothing does, the exchange of ``SessionCore.resume`` goes on, message by message
-(``_complete``).
+sent (``Session.start_step``), and what comes is compared with the bytes that must come (``Session.run_fast_path``).
+With whatever else comes, and where nothing does, the exchange of ``SessionCore.resume`` goes on, message by message
+(``await_end``).
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from ospbridge.osp.timing import Limits
 from ospbridge.session.channel import say_goodbyes
 from ospbridge.session.connect import GOODBYES, RESTARTS, join
 from ospbridge.session.core import Session
-from ospbridge.session.names import limits_of, no_path, place_of
 from ospbridge.session.one_thread import OneThread
 from ospbridge.transport.spinning import Spinning
 
@@ -95,8 +94,6 @@ class BlockingSession(Session):
         Raises SimulatorNotFound, SimulatorSilent, VersionRefused; ConfigurationError for a wrong address or profile,
         UsageError for what is no ``Limits`` or no ``TraceWriter``.
         """
-        limits, place = limits_of(limits), place_of(leases)
-        no_path(trace)
 
         def check() -> None:
             if ended is not None and ended():
@@ -109,7 +106,7 @@ class BlockingSession(Session):
             reclaim_stale=reclaim_stale,
             pauses=rejoin_locked,
             trace=trace,
-            leases=place,
+            leases=leases,
             check=check,
         )
         return cls(connection, spin=spin)
@@ -166,10 +163,11 @@ class BlockingSession(Session):
     def _step(self, resume: Resume) -> Any:
         try:
             path = self.start_step(monotonic())
-            if path is not None and self.follow(path, self.sleep_for):
+            if path is not None and self.run_fast_path(path, self.sleep_for):
                 return path
-            self.resume_step(path, resume(path), monotonic())
-            return self._complete()
+            self._step_exchange(path, resume, monotonic())
+            self.await_end()
+            return self.result()
         except BaseException as error:
             self.machine.interrupt(error)
             raise
@@ -184,7 +182,7 @@ class BlockingSession(Session):
         began = monotonic()
         m = self.machine
         if not self._sleep(min(began + SILENCE, path.began + m.limits.step)):
-            return self.fall_back(path, None)
+            return self.leave_fast_path(path, None)
         spinning.in_vain(monotonic() - began)
         return True
 
@@ -200,24 +198,22 @@ class BlockingSession(Session):
         try:
             self.in_use.enter()
             try:
-                self.channel.begin(exchange, monotonic())
-                return self._complete()  # type: ignore[no-any-return]  # what the exchange returned
+                self.begin(exchange, monotonic())
+                self.await_end()
+                return self.result()  # type: ignore[no-any-return]  # what the exchange returned
             except BaseException as error:
                 self.machine.interrupt(error)
                 raise
         finally:
             self.in_use.leave()
 
-    def _complete(self) -> Any:
-        """What the exchange under way returns."""
-        self.await_end()
-        return self.machine.result()
-
     def await_end(self) -> None:
-        """Until the exchange under way has ended."""
-        machine, turn = self.machine, self.channel.turn
-        while not turn(monotonic()):
-            self._wait(machine.deadline or 0.0)
+        """Until what was begun has ended."""
+        path = self._path
+        if path is not None and self.run_fast_path(path, self.sleep_for):
+            return
+        while not self.turn(monotonic()):
+            self._wait(self.deadline)
         # A handler of signals may have closed the session meanwhile, by the same machine.
         self.in_use.check()
 
@@ -238,7 +234,7 @@ class BlockingSession(Session):
         while True:
             self.in_use.check()
             if self._poll.poll(ceil(1000 * min(max(deadline - now, 0.0), SLEEP_AT_MOST))):
-                self.note_sleep(monotonic() - began)
+                self.machine.waited(monotonic() - began)
                 return True
             now = monotonic()
             if now >= deadline:

@@ -8,13 +8,15 @@ for it, and whoever gives up says goodbye to it.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
-from ospbridge.errors import SessionEvicted, SessionLost
+from ospbridge.errors import SessionEvicted, SessionLost, UsageError
 from ospbridge.interface import Endpoint
 from ospbridge.osp import agents as roster
 from ospbridge.osp.client import ClientMachine
@@ -40,7 +42,6 @@ from ospbridge.transport.udp import LARGEST_DATAGRAM, closed_port_probe, connect
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
 
     from ospbridge.observe.tally import Tally
     from ospbridge.observe.trace import TraceWriter
@@ -153,19 +154,31 @@ def join(
     simulator: str | Endpoint,
     profile: str | Profile | None,
     *,
-    limits: Limits,
+    limits: Limits | None,
     reclaim_stale: bool,
     pauses: bool = False,
     trace: TraceWriter | None = None,
     tally: Tally | None = None,
-    leases: Path | None = None,
+    leases: str | os.PathLike[str] | None = None,
     check: Callable[[], None] = never,
 ) -> Connection:
     """A handler of the simulator at ``HOST:PORT``; ``reclaim_stale`` first frees the agents of our dead sessions there.
 
     ``pauses`` does so only while nobody answers. Raises what ``find_handler`` does, ConfigurationError for a wrong
-    address or profile, and QueryTimeout.
+    address or profile, UsageError for what are no limits or no trace, and QueryTimeout.
     """
+    limits = Limits() if limits is None else limits
+    if not isinstance(limits, Limits):
+        raise UsageError(
+            f"limits must be a Limits, got {limits!r}",
+            hint="for instance ospbridge.osp.timing.Limits(step=5.0)",
+        )
+    if isinstance(trace, str | os.PathLike):
+        raise UsageError(
+            f"trace must be a TraceWriter, got {trace!r}",
+            hint="open one with ospbridge.observe.trace.TraceWriter(FILE), and close it after the session",
+        )
+    leases = None if leases is None else Path(leases)
     family, server = resolve(parse_endpoint(str(simulator) if isinstance(simulator, Endpoint) else simulator))
     found = partial(
         find_handler,

@@ -7,9 +7,11 @@ are valid only within one connection, so nothing of them leaves this room.
 from __future__ import annotations
 
 import select
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from socket import MSG_DONTWAIT
-from typing import TYPE_CHECKING, Final, SupportsIndex, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeAlias
 
 from ospbridge.errors import (
     AgentTaken,
@@ -17,6 +19,7 @@ from ospbridge.errors import (
     LocalProtocolError,
     OspBridgeError,
     SessionEvicted,
+    ValueNotFound,
 )
 from ospbridge.interface import (
     AgentEntry,
@@ -29,25 +32,26 @@ from ospbridge.interface import (
 )
 from ospbridge.osp import agents as roster
 from ospbridge.osp import queries
-from ospbridge.osp.client import ClientMachine, Exchange
-from ospbridge.osp.clock_reading import audit, audit_previous
+from ospbridge.osp.client import SILENCE, ClientMachine, Exchange
+from ospbridge.osp.clock_reading import audit, audit_previous, write_value
 from ospbridge.osp.codes import DATAGRAM_END
 from ospbridge.osp.disconnect import leave
 from ospbridge.osp.fast_path import FastPath, StepRequest
-from ospbridge.osp.lists import list_values
+from ospbridge.osp.lists import find_value, forget_ids, list_values
 from ospbridge.osp.reset import reset
 from ospbridge.osp.step import StepResult, fall_back, step
 from ospbridge.session import names
 from ospbridge.session.channel import Goodbye
 from ospbridge.session.connect import GOODBYES, machine_to_leave, restart
 from ospbridge.session.lease import explained, forget_loss, note_loss
+from ospbridge.task.variables import components_in
 from ospbridge.transport.addresses import is_of_this_host
 from ospbridge.transport.guardian import take_problem
 from ospbridge.transport.spinning import Spinning
 from ospbridge.transport.udp import LARGEST_DATAGRAM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from pathlib import Path
 
     from numpy.typing import ArrayLike
@@ -65,9 +69,13 @@ __all__ = ["Resume", "Session", "SessionCore"]
 
 Resume: TypeAlias = "Callable[[FastPath | None], Exchange[object]]"
 """Makes the exchange of a step from where its fast path was left; None: from its beginning."""
+Wait: TypeAlias = "Callable[[FastPath, Spinning], bool]"
+"""Sleeps until there is something of a fast path; False where nothing comes."""
 SPINS: Final = 200
 """Tries of a receive before it sleeps, at most: some 100 us."""
 NEVER: Final = Spinning(0)
+NO_VECTORS: Final = frozenset({"Int", "Integer", "Double", "NormalizedDouble", "Bool", "String", "FileName"})
+"""Types whose contents need not be looked at."""
 AROUND: Final = 0.2
 """Seconds of the time for leaving that are kept for what surrounds the goodbye."""
 
@@ -159,7 +167,10 @@ class SessionCore:
         # Tells whether other clients control agents, so that steps are verified while they do.
         agents = yield from self.overview()
         m = self.machine
-        for name, count in names.left_out(agents, m.controlled, self.requests).items():
+        left = (
+            e.name for e in agents if e.available and e.id not in m.controlled and e.name in self.requests
+        )
+        for name, count in Counter(left).items():
             told = f"{count} more of {m.peer} {'is' if count == 1 else 'are'} called {name!r}"
             m.notices.remark(
                 f"a session drives one agent of each name: {told}", about=f"agents called {name}"
@@ -289,7 +300,11 @@ class SessionCore:
     def _wrong_agents(self, actions: Mapping[str, ArrayLike]) -> LocalProtocolError:
         if not self.filled:
             return LocalProtocolError("a session that controls no agent cannot step", hint="register first")
-        names.need_mapping(actions)
+        if not isinstance(actions, Mapping):
+            raise LocalProtocolError(
+                f"a step needs a mapping from the name of each controlled agent to its inputs, got {actions!r}",
+                hint="for instance {'robot1': [0.0, 0.0]}; `BlockingSession.step_one` takes the inputs of the only one",
+            )
         missing = sorted(set(self.requests) - set(actions))
         surplus = sorted(set(actions) - set(self.requests))
         return LocalProtocolError(
@@ -326,22 +341,50 @@ class SessionCore:
         return (yield from list_values(self.machine, expression))
 
     def get(self, name: str) -> Exchange[ValueReading]:
-        """A variable with its content."""
-        return names.read(self.machine, name)
+        """A variable with its content. Raises ValueNotFound."""
+        for _ in range(2):
+            entry = yield from self._named(name)
+            content = yield from queries.get_value(self.machine, entry.id)
+            if content is not None:
+                return ValueReading(entry.name, entry.type, content)
+            forget_ids(self.machine)
+        raise self._forgotten(name)
 
     def components(self, wanted: Iterable[str]) -> Exchange[dict[str, int]]:
         """How many components each variable has that is a vector; without those that are none, or are not there."""
-        return names.components(self.machine, wanted)
+        found: dict[str, int] = {}
+        for name in wanted:
+            entry = yield from find_value(self.machine, name)
+            if entry is None or entry.type in NO_VECTORS:
+                continue
+            if count := components_in((yield from self.get(name)).value):
+                found[name] = count
+        return found
 
     def set(self, name: str, content: str) -> Exchange[None]:
-        """Write a variable."""
-        return names.write(self.machine, name, content)
+        """Write a variable. Raises ValueNotFound, ValueRejected."""
+        names.text_of(content, "the content of a value", "'0.25': values travel as text")
+        yield from self._named(name)
+        if not (yield from write_value(self.machine, name, content)):
+            raise self._forgotten(name)
+
+    def _named(self, name: str) -> Exchange[ValueEntry]:
+        names.text_of(name, "the name of a value", "'/Simulation/Seed'; several are named one by one")
+        m = self.machine
+        entry = yield from find_value(m, name)
+        if entry is None:
+            hint = names.did_you_mean(name, m.values.entries)
+            raise ValueNotFound(f"{m.peer} has no value {name!r}", hint=hint)
+        return entry
+
+    def _forgotten(self, name: str) -> ValueNotFound:
+        return ValueNotFound(f"{self.machine.peer} does not know value {name!r} any more")
 
     def watch(self, wanted: Sequence[str]) -> Exchange[None]:
         """Carry these variables in each step's outcome: pushed where the server pushes, else polled."""
         ids: dict[str, int] = {}
         for name in wanted:
-            ids[name] = (yield from names.named(self.machine, name)).id
+            ids[name] = (yield from self._named(name)).id
         if self.machine.profile.values_are_pushed and ids:
             yield from queries.observe(self.machine, {i: name for name, i in ids.items()})
         self.watched.update(dict.fromkeys(ids))
@@ -364,10 +407,7 @@ class SessionCore:
 
     def leave(self) -> Exchange[bool]:
         """Give everything back, as the profile allows; True where the simulator confirmed it. Takes 2 s at most."""
-        confirmed = yield from leave(self.machine, (*self.machine.controlled, *self.asked.values()))
-        if confirmed and self.lease is not None:
-            self.lease.end()
-        return confirmed
+        return leave(self.machine, (*self.machine.controlled, *self.asked.values()))
 
     def revive(self) -> Exchange[bool]:
         """The goodbye of a machine that can still say it, where the session's own was given up because of a silence."""
@@ -419,8 +459,16 @@ class Session:
         self.closed = False
         """Nothing can be asked any more; closing has no more to do."""
         self._surplus = connection.surplus
+        self._path: FastPath | None = None
+        """That of the step that was begun, while no exchange has taken its place."""
+        self._resume: Resume | None = None
+        """Makes the exchange of that step."""
         self._left: Left = None
         """What ended the latest fast path."""
+        self._quiet_at = 0.0
+        """When it is left, if nothing comes."""
+        self._failed: Exception | None = None
+        """Why nothing could be begun."""
         self._poll = select.poll()
         self._poll.register(connection.sock, select.POLLIN)
         self._spin(enabled=spin)
@@ -458,6 +506,60 @@ class Session:
         """Nobody keeps an agent for this session."""
         return self.channel.gone or self.core.evicted
 
+    # --- steps and exchanges ---------------------------------------------------------------------------------------
+
+    def begin(self, what: Exchange[Any] | Resume, now: float) -> None:
+        """Start an exchange and send its first datagrams; ``result`` tells also what goes wrong here.
+
+        A function stands for a step with the inputs that were taken over, and makes an exchange only where that must
+        be: the result of a step that came as it should is its fast path.
+        """
+        self._path = self._failed = None
+        try:
+            if callable(what):
+                self._resume = what
+                self._path = path = self.start_step(now)
+                self._quiet_at = now + SILENCE
+                if path is None or path.fallen_back:
+                    self._step_exchange(path, what, now)
+            else:
+                self.channel.begin(what, now)
+        except Exception as error:  # noqa: BLE001  # told by ``result``
+            self._failed = error
+
+    def turn(self, now: float, wait: Wait | None = None) -> bool:
+        """Take in what there is, or that nothing came in time; True: it has ended.
+
+        ``wait``: see ``run_fast_path``; it must be short beside a silence.
+        """
+        path = self._path
+        if path is None or self._resume is None:
+            return self._failed is not None or self.channel.turn(now)
+        came = len(path.came)
+        if self.run_fast_path(path, wait):
+            return True
+        if len(path.came) > came:
+            self._quiet_at = min(now + SILENCE, path.began + self.machine.limits.step)
+        elif now >= self._quiet_at:
+            self.leave_fast_path(path, None)
+        return path.fallen_back and self._step_exchange(path, self._resume, now)
+
+    @property
+    def deadline(self) -> float:
+        """When ``turn`` is to be called at the latest."""
+        return self._quiet_at if self._path is not None else self.machine.deadline or 0.0
+
+    @property
+    def ended(self) -> bool:
+        """Nothing is awaited; of a fast path only ``turn`` knows."""
+        return self._failed is not None or (self._path is None and self.machine.finished)
+
+    def result(self) -> Any:
+        """A fast path at its end, or what an exchange returned. Raises the error that it ended with."""
+        if self._failed is not None:
+            raise self._failed
+        return self.machine.result() if self._path is None else self._path
+
     def start_step(self, now: float) -> FastPath | None:
         """Send the requests of a step with the inputs that were taken over, on its fast path.
 
@@ -475,12 +577,12 @@ class Session:
                 for datagram in path.first:
                     send(datagram, MSG_DONTWAIT)
             except OSError as error:
-                self.fall_back(path, error)
+                self.leave_fast_path(path, error)
             else:
                 path.prepare()
         return path
 
-    def follow(self, path: FastPath, wait: Callable[[FastPath, Spinning], bool] | None) -> bool:
+    def run_fast_path(self, path: FastPath, wait: Wait | None) -> bool:
         """Take in what a fast path brings, and answer it; True: all of it has come.
 
         False where it was left (``path.fallen_back``), and where nothing is there and ``wait`` brings nothing. Without
@@ -513,39 +615,37 @@ class Session:
                 if not data.startswith(head) or (
                     len(data) != size and (len(data) != size + 1 or data[-1] != DATAGRAM_END)
                 ):
-                    return self.fall_back(path, data)
+                    return self.leave_fast_path(path, data)
                 came.append(data)
                 if answer is not None:
                     send(answer, MSG_DONTWAIT)
         except OSError as error:
-            return self.fall_back(path, error)
+            return self.leave_fast_path(path, error)
         if self.channel.tally is not None:
             self.channel.tally.straight += path.count
         self.machine.ran(path)
         return True
 
-    def fall_back(self, path: FastPath, left: Left) -> bool:
+    def leave_fast_path(self, path: FastPath, left: Left) -> bool:
         """False: the fast path ends here, and an exchange deals with what ended it."""
         self.channel.count(path)
         self._left = left
         path.fallen_back = True
         return False
 
-    def resume_step(self, path: FastPath | None, exchange: Exchange[object], now: float) -> None:
-        """Begin the exchange of a step that goes on from there."""
+    def _step_exchange(self, path: FastPath | None, resume: Resume, now: float) -> bool:
+        """The exchange of a step goes on from where its fast path was left; True: it has ended already."""
+        self._path = self._failed = None
         left, self._left = self._left, None
-        if path is None:
-            self.channel.begin(exchange, now)
-        else:
-            self.channel.resume(exchange, now, left)
+        try:
+            self.channel.resume(resume(path), now, left)
+        except Exception as error:  # noqa: BLE001  # told by ``result``
+            self._failed = error
+        return self.ended
 
     def inherit(self, previous: Session) -> None:
         """This session takes the place of ``previous``: what that saw of the server holds, and so may its requests."""
         self.machine.follow(previous.machine)
-
-    def note_sleep(self, seconds: float) -> None:
-        """A datagram was slept for so long. Only steps count, and only those that wait for no other client."""
-        self.machine.waited(seconds)
 
     # --- leaving ---------------------------------------------------------------------------------------------------
 

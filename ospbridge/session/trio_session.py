@@ -13,12 +13,11 @@ import trio
 
 from ospbridge.errors import SessionClosed
 from ospbridge.interface import AgentEntry, AgentInterface, Endpoint, StepOutcome, ValueEntry, ValueReading
-from ospbridge.osp.client import SILENCE, Exchange
+from ospbridge.osp.client import Exchange
 from ospbridge.osp.profile import Profile
 from ospbridge.osp.timing import Limits
 from ospbridge.session.connect import GOODBYES, RESTARTS, join
 from ospbridge.session.core import Session
-from ospbridge.session.names import limits_of, no_path, place_of
 from ospbridge.transport.spinning import Spinning
 
 if TYPE_CHECKING:
@@ -60,8 +59,6 @@ class TrioSession(Session):
         self.yielded_at = 0.0
         """When other tasks had their turn in a step, or in anything else that was asked, by trio's clock."""
         self._linger = round(linger * 1000)
-        self._path: FastPath | None = None
-        """Of the step that ``finish_step`` must finish."""
 
     # --- connecting ------------------------------------------------------------------------------------------------
 
@@ -80,8 +77,6 @@ class TrioSession(Session):
         linger: float = 0.0,
     ) -> Self:
         """Join the simulator at ``HOST:PORT``; as ``BlockingSession.connect``."""
-        limits, place = limits_of(limits), place_of(leases)
-        no_path(trace)
         blocking = partial(
             join,
             simulator,
@@ -90,7 +85,7 @@ class TrioSession(Session):
             reclaim_stale=reclaim_stale,
             trace=trace,
             tally=tally,
-            leases=place,
+            leases=leases,
             check=trio.from_thread.check_cancelled,
         )
         return cls(await trio.to_thread.run_sync(blocking, limiter=_joining), spin=spin, linger=linger)
@@ -121,29 +116,32 @@ class TrioSession(Session):
         return self._try_step()
 
     def _try_step(self) -> dict[str, StepOutcome] | None:
-        self._path = None
+        self._resume = None
         now = self.clock()
         if now - self.yielded_at > CHECKPOINT_EVERY:
             return None
-        self._path = path = self.start_step(now)
-        return None if path is None or not self.follow(path, self._lingers) else path.outcomes()
+        self.begin(self.core.resume, now)
+        path = self._path
+        return path.outcomes() if path is not None and self.run_fast_path(path, self._lingers) else None
 
     async def finish_step(self) -> dict[str, StepOutcome]:
         """The rest of a step that was taken up. Raises as ``step``."""
-        if self._path is None:
-            await self._checkpoint()
-            outcomes = self._try_step()
-            if outcomes is not None:
-                return outcomes
-        path, self._path = self._path, None
-        while path is not None and not path.fallen_back:
-            m = self.machine
-            spinning = self._thinking if path.completing else self._spinning
-            if not await self._wait(min(self.clock() + SILENCE, path.began + m.limits.step), spinning):
-                self.fall_back(path, None)
-            elif self.follow(path, self._lingers):
-                return path.outcomes()
-        return await self._complete(self.core.resume(path), path)
+        try:
+            while self._resume is None:
+                await self._checkpoint()
+                outcomes = self._try_step()
+                if outcomes is not None:
+                    return outcomes
+            if self._path is not None and not self._path.fallen_back:
+                await self._wait()
+            await self._await_end()
+        except BaseException as error:
+            self.machine.interrupt(error)
+            if self._resume is not None and not isinstance(error, Exception):
+                self.machine.abandon_step()
+            raise
+        found = self.result()
+        return found if type(found) is dict else found.outcomes()
 
     def _lingers(self, _: FastPath, spinning: Spinning) -> bool:
         """Whether something comes within the time for which other tasks may be kept from their turn."""
@@ -162,21 +160,19 @@ class TrioSession(Session):
     async def _run(self, exchange: Exchange[T]) -> T:
         """The exchange's result, or its error. A checkpoint; when cancelled the exchange is interrupted."""
         self._check_open()
-        return await self._complete(exchange, None)
-
-    async def _complete(self, exchange: Exchange[T], path: FastPath | None) -> T:
-        machine, turn = self.machine, self.channel.turn
         try:
             await self._checkpoint()
-            self.resume_step(path, exchange, self.clock())
-            while not turn(self.clock()):
-                await self._wait_or_spin(machine.deadline or 0.0)
+            self.begin(exchange, self.clock())
+            await self._await_end()
         except BaseException as error:
-            machine.interrupt(error)
-            if path is not None and not isinstance(error, Exception):
-                machine.abandon_step()
+            self.machine.interrupt(error)
             raise
-        return machine.result()  # type: ignore[no-any-return]  # what the exchange returned
+        return self.result()  # type: ignore[no-any-return]  # what the exchange returned
+
+    async def _await_end(self) -> None:
+        """Until what was begun has ended."""
+        while not self.turn(self.clock(), self._lingers):
+            await self._wait()
 
     async def _checkpoint(self) -> None:
         """Other tasks have their turn, if they had none for a while."""
@@ -186,21 +182,20 @@ class TrioSession(Session):
         else:
             await trio.lowlevel.checkpoint_if_cancelled()
 
-    async def _wait_or_spin(self, deadline: float) -> None:
-        """Until something is there, or that time has come. Spins before it waits."""
-        await self._checkpoint()
-        for _ in range(self._spinning.tries):
-            if self._poll.poll(0):
-                self._spinning.paid()
-                return
-        await self._wait(deadline, self._spinning)
-
-    async def _wait(self, deadline: float, spinning: Spinning) -> bool:
-        """Whether something is there before that time, behind so many tries in vain."""
+    async def _wait(self) -> None:
+        """Until something is there, or the deadline has come. An exchange spins before it sleeps."""
+        path = self._path
+        spinning = self._thinking if path is not None and path.completing else self._spinning
+        if path is None:
+            await self._checkpoint()
+            for _ in range(spinning.tries):
+                if self._poll.poll(0):
+                    spinning.paid()
+                    return
         began = self.clock()
         came = False
         try:
-            with trio.move_on_at(deadline):
+            with trio.move_on_at(self.deadline):
                 await trio.lowlevel.wait_readable(self.channel.sock)
                 came = True
         except trio.ClosedResourceError:
@@ -212,8 +207,7 @@ class TrioSession(Session):
         came = came or bool(self._poll.poll(0))
         spinning.in_vain(slept if came else float("inf"))
         if came:
-            self.note_sleep(slept)
-        return came
+            self.machine.waited(slept)
 
     def _check_open(self) -> None:
         if self.closed:

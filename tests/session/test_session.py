@@ -305,7 +305,7 @@ def test_ctrl_c_between_the_parts_of_an_exchange_ends_it(
 
     with BLOCKING.connect(simulator) as session:
         with monkeypatch.context() as patched:
-            patched.setattr(BlockingSession, "_complete", interrupt)
+            patched.setattr(BlockingSession, "await_end", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 session.agents()
         assert [entry.name for entry in session.agents()] == ["agent1", "agent2"]

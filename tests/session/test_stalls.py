@@ -109,9 +109,9 @@ def test_steps_that_wait_for_the_votes_of_others_tell_nothing_of_the_simulator(
 ) -> None:
     with either.connect(simulator) as session:
         session.machine.foreign = frozenset({"another"})
-        session.note_sleep(0.06)
+        session.machine.waited(0.06)
         session.machine.foreign = frozenset()
-        session.note_sleep(0.06)
+        session.machine.waited(0.06)
         assert not session.machine.pace._late
 
 
