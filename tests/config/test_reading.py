@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ospbridge.config.keys import Key, Kind, Section
-from ospbridge.config.reading import WrittenFile, load, read
+from ospbridge.config.reading import load, read
 from ospbridge.errors import ConfigurationError, ConfigurationInvalid
 
 
@@ -38,15 +38,13 @@ SIMULATOR = Section(
 RLLINK = Section(
     "rllink", (Key(name="address", kind=Kind.TEXT, alone=True), Key(name="simulators", kind=Kind.TEXTS))
 )
-
-
-def reading(text: str) -> WrittenFile:
-    return read(text, (SIMULATOR, RLLINK), origin="osp.toml", directory=Path("/etc/osp"))
+DAEMON = Section("daemon", (Key(name="level", kind=Kind.WORD, words=("debug", "info")),), single=True)
+SECTIONS = (DAEMON, SIMULATOR, RLLINK)
 
 
 def mistakes(text: str) -> tuple[str, ...]:
     with pytest.raises(ConfigurationInvalid) as caught:
-        reading(text)
+        read(text, SECTIONS, origin="osp.toml", directory=Path("/etc/osp"))
     for mistake in caught.value.mistakes:
         assert mistake in caught.value.message
     assert caught.value.message.startswith("osp.toml has ")
@@ -72,7 +70,8 @@ def mistakes(text: str) -> tuple[str, ...]:
     ],
 )
 def test_a_value_is_what_the_program_takes(line: str, value: Any) -> None:
-    (table,) = reading(f"[[simulator]]\n{line}\n").tables["simulator"]
+    file = read(f"[[simulator]]\n{line}\n", SECTIONS, origin="osp.toml", directory=Path("/etc/osp"))
+    (table,) = file.tables["simulator"]
     ((found),) = table.values.values()
     assert found == value
     assert type(found) is type(value)
@@ -119,15 +118,18 @@ def test_a_mistake_is_told_with_its_line_its_key_path_and_what_was_expected(line
         ("[[simulatr]]\n", "simulatr: unknown key (did you mean 'simulator'?)"),
         (
             "[simulator]\n",
-            "simulator: expected an array of tables, got a table (begin it with [[simulator]])",
+            "line 1: simulator: expected an array of tables, got a table (begin it with [[simulator]])",
         ),
-        ("rllink = [1]\n", "rllink[0]: expected a table, got 1"),
+        ("rllink = [1]\n", "line 1: rllink[0]: expected a table, got 1"),
         ("a = \n", "no TOML: Invalid value (at line 1, column 5)"),
+        ("[[daemon]]\n", "line 1: daemon[0]: there is only one such table (begin it with [daemon])"),
+        ("[daemon]\nlevels = 1\n", "line 2: daemon.levels: unknown key (did you mean 'level'?)"),
+        ("daemon = 1\n", "line 1: daemon: expected a table, got 1"),
     ],
 )
 def test_what_is_no_table_of_a_section_is_told(text: str, what: str) -> None:
     (mistake,) = mistakes(text)
-    assert mistake.removeprefix("line 1: ") == what
+    assert mistake == what
 
 
 # --- several -----------------------------------------------------------------------------------------------------
@@ -157,49 +159,27 @@ def test_an_upstream_names_simulators_that_there_are(known: tuple[str, ...], tol
 def test_paths_count_from_the_files_own_directory(tmp_path: Path) -> None:
     file = tmp_path / "osp.toml"
     file.write_text('[[simulator]]\nfile = "a.pem"\n')
-    assert load(file, (SIMULATOR, RLLINK)).tables["simulator"][0].values == {"file": tmp_path / "a.pem"}
-
-
-@pytest.mark.parametrize("made", ["nothing", "directory", "binary", "large", "endless"])
-def test_a_file_that_is_none_is_told(made: str, tmp_path: Path) -> None:
-    file = tmp_path / "osp.toml"
-    if made == "directory":
-        file.mkdir()
-    elif made == "binary":
-        file.write_bytes(b"a = 1\n\xff\xfe")
-    elif made == "large":
-        file.write_bytes(b"#" * 1_000_001)
-    elif made == "endless":
-        file.symlink_to("/dev/zero")
-    with pytest.raises(ConfigurationError, match=str(file)) as caught:
-        load(file, (SIMULATOR, RLLINK))
-    told = {
-        "nothing": "cannot be read: No such file",
-        "directory": "cannot be read: Is a directory",
-        "binary": "line 2: not UTF-8",
-        "large": "has more than 1,000,000 bytes",
-        "endless": "has more than 1,000,000 bytes",
-    }
-    assert told[made] in caught.value.message
-    assert caught.value.hint
-
-
-DAEMON = Section("daemon", (Key(name="level", kind=Kind.WORD, words=("debug", "info")),), single=True)
-
-
-def reading_daemon(text: str) -> WrittenFile:
-    return read(text, (DAEMON, SIMULATOR), origin="osp.toml", directory=Path("/etc/osp"))
+    assert load(file, SECTIONS).tables["simulator"][0].values == {"file": tmp_path / "a.pem"}
 
 
 @pytest.mark.parametrize(
-    "text, mistake",
+    "content, told",
     [
-        ("[[daemon]]\n", "line 1: daemon[0]: there is only one such table (begin it with [daemon])"),
-        ("[daemon]\nlevels = 1\n", "line 2: daemon.levels: unknown key (did you mean 'level'?)"),
-        ("daemon = 1\n", "line 1: daemon: expected a table, got 1"),
+        (None, "cannot be read: No such file"),
+        (Path("/"), "cannot be read: Is a directory"),
+        (b"a = 1\n\xff\xfe", "line 2: not UTF-8"),
+        (b"#" * 1_000_001, "has more than 1,000,000 bytes"),
+        (Path("/dev/zero"), "has more than 1,000,000 bytes"),
     ],
+    ids=["nothing", "directory", "binary", "large", "endless"],
 )
-def test_mistakes_of_a_section_with_one_table_are_told(text: str, mistake: str) -> None:
-    with pytest.raises(ConfigurationInvalid) as caught:
-        reading_daemon(text)
-    assert caught.value.mistakes == (mistake,)
+def test_a_file_that_is_none_is_told(content: bytes | Path | None, told: str, tmp_path: Path) -> None:
+    file = tmp_path / "osp.toml"
+    if isinstance(content, Path):
+        file.symlink_to(content)
+    elif content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ConfigurationError, match=str(file)) as caught:
+        load(file, SECTIONS)
+    assert told in caught.value.message
+    assert caught.value.hint

@@ -28,10 +28,13 @@ def test_one_step_more_is_written_as_its_message_is(count: int) -> None:
         assert decode_request(again.frame[HEAD.size :]) == Again(actions.tobytes())
 
 
+INFO = {"osp_seed": 5, "infos": {}, "events": (), "values": {}, "restored": False, "reason": ""}
+ENDS = ("terminated", "truncated", "reason")
+
+
 def feedback_of(observation: Any, reward: float, **differs: Any) -> Feedback:
-    info = {"osp_seed": 5, "infos": {}, "events": (), "values": {}, "restored": False, "reason": ""}
-    flags = {name: differs.pop(name) for name in ("terminated", "truncated", "reason") if name in differs}
-    return Feedback(np.asarray(observation, np.float32), reward, info={**info, **differs}, **flags)
+    ends = {name: differs.pop(name) for name in ENDS if name in differs}
+    return Feedback(np.asarray(observation, np.float32), reward, info=INFO | differs, **ends)
 
 
 @dataclass
@@ -42,48 +45,37 @@ class Mover:
     infos: Any
 
 
-def movers(feedbacks: Sequence[Feedback | None], infos: Any) -> list[Mover]:
+def movers(feedbacks: Sequence[Feedback], infos: Sequence[Any]) -> list[Mover]:
     return [Mover(*each) for each in zip(feedbacks, infos, strict=True)]
 
 
-def told(observations: Any, infos: Any, rewards: Any, *, seed: int = 5) -> Numbers:
-    return Numbers(
-        seed,
-        bytearray(np.asarray(observations, np.float32).tobytes()),
-        np.asarray(infos, np.float32).tobytes(),
-        np.asarray(rewards, np.float64).tobytes(),
-    )
+def numbers(observations: Any, infos: Any, rewards: Any, *, seed: int = 5) -> Numbers:
+    observed, told = (np.concatenate(each).astype(np.float32) for each in (observations, infos))
+    rewarded = np.asarray(rewards, np.float64).tobytes()
+    return Numbers(seed, bytearray(observed.tobytes()), told.tobytes(), rewarded)
 
 
-SIZES = [(0, 0), (1, 0), (0, 1), (3, 2), (63, 64), (64, 63), (100, 1), (20_000, 70)]
+SIZES = [[size] for size in ((0, 0), (1, 0), (0, 1), (3, 2), (63, 64), (64, 63), (100, 1), (20_000, 70))]
 
 
 @pytest.mark.sampled(20)
 @pytest.mark.parametrize("count", [1, 2, 31, 32, 40])
-@pytest.mark.parametrize("size, infos", SIZES)
+@pytest.mark.parametrize("sizes", [*SIZES, [(2, 0), (0, 1), (1, 3)]])
 @pytest.mark.parametrize("seed", [5, -(2**31), 2**31 - 1])
-def test_answers_are_those_of_the_messages(count: int, size: int, infos: int, seed: int) -> None:
-    random = np.random.default_rng(size)
-    recurring = NumbersFrame([(size, infos)] * count, seed)
+def test_answers_are_those_of_the_messages(count: int, sizes: list[tuple[int, int]], seed: int) -> None:
+    random = np.random.default_rng(count)
+    recurring = NumbersFrame(sizes * count, seed)
     for reward in (0.0, -1.25, float("inf"), random.normal()):
-        observations = random.normal(size=(count, size)).astype(np.float32)
-        rewards = [reward + at for at in range(count)]
-        more = random.normal(size=(count, infos)).astype(np.float32)
+        observations, infos = (
+            [random.normal(size=each[at]).astype(np.float32) for each in sizes * count] for at in (0, 1)
+        )
+        rewards = [reward + at for at in range(len(observations))]
         feedbacks = [feedback_of(*each, osp_seed=seed) for each in zip(observations, rewards, strict=True)]
-        frame = recurring.frame(movers(feedbacks, more))
+        frame = recurring.frame(movers(feedbacks, infos))
         assert frame is not None
-        message = told(observations, more, rewards, seed=seed)
+        message = numbers(observations, infos, rewards, seed=seed)
         assert bytes(frame) == framed(message)
         assert decode_reply(frame[HEAD.size :]) == message
-
-
-def test_agents_may_have_different_sizes() -> None:
-    recurring = NumbersFrame([(2, 0), (0, 1), (1, 3)], 5)
-    feedbacks = [feedback_of([1, 2], 0.5), feedback_of([], 1.5), feedback_of([3], 2.5)]
-    infos = [np.zeros(0, np.float32), np.ones(1, np.float32), np.arange(3, dtype=np.float32)]
-    frame = recurring.frame(movers(feedbacks, infos))
-    assert frame is not None
-    assert bytes(frame) == framed(told([1, 2, 3], [1, 0, 1, 2], [0.5, 1.5, 2.5]))
 
 
 @pytest.mark.parametrize(
@@ -101,23 +93,23 @@ def test_agents_may_have_different_sizes() -> None:
 )
 @pytest.mark.parametrize("which", [0, 1])
 def test_what_has_more_to_tell_is_left_to_the_messages(which: int, differs: dict[str, Any]) -> None:
-    nothing = np.zeros(0, np.float32)
+    nothing = [np.zeros(0, np.float32)] * 2
     recurring = NumbersFrame([(2, 0), (2, 0)], 5)
     feedbacks = [feedback_of([1, 2], 0.5), feedback_of([1, 2], 0.5)]
-    assert recurring.frame(movers(feedbacks, [nothing, nothing])) is not None
+    assert recurring.frame(movers(feedbacks, nothing)) is not None
     feedbacks[which] = feedback_of([1, 2], 0.5, **differs)
-    assert recurring.frame(movers(feedbacks, [nothing, nothing])) is None
+    assert recurring.frame(movers(feedbacks, nothing)) is None
 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_an_info_that_agents_share_is_that_of_its_own_seed_alone(count: int) -> None:
     infos = [np.arange(2, dtype=np.float32)] * count
     recurring = NumbersFrame([(2, 2)] * count, 5)
-    shared, others = (PlainInfo(feedback_of([], 0.0, osp_seed=seed).info) for seed in (5, 6))
+    shared, others = (PlainInfo(INFO | {"osp_seed": seed}) for seed in (5, 6))
     for reward in (0.5, 1.5):
         feedback = Feedback(np.array([1, reward], np.float32), reward, info=shared)
         frame = recurring.frame(movers([feedback] * count, infos))
         assert frame is not None
-        assert bytes(frame) == framed(told([1, reward] * count, [0, 1] * count, [reward] * count))
+        assert bytes(frame) == framed(numbers([feedback.observation] * count, infos, [reward] * count))
     feedback = Feedback(np.zeros(2, np.float32), info=others)
     assert recurring.frame(movers([feedback] * count, infos)) is None

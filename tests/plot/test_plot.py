@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from ospbridge.errors import ConfigurationError, UsageError
+from ospbridge.errors import ConfigurationError, OspBridgeError, UsageError
 from ospbridge.plot.choosing import plot
 from ospbridge.plot.episodes import EpisodeFigures, draw_episodes, figures_of, moving_median
 from ospbridge.plot.latencies import draw_latencies, step_times
@@ -27,6 +27,8 @@ from tests.simulator.traced import Traced, vote
 pytest.importorskip("matplotlib", reason="needs the extra: pip install 'ospbridge[plot]'")
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from matplotlib.figure import Figure
 
 RECORDING = Path(__file__).parents[1] / "osp" / "traces" / "o01_ode_arena.jsonl"
@@ -53,6 +55,11 @@ def written(tmp_path: Path, *lines: Traced) -> Path:
     return path
 
 
+def drawn(figures: Sequence[EpisodeFigures], title: str = "", window: int = 2) -> Figure:
+    with drawing(Looks()):
+        return draw_episodes(figures, title, Looks(), window=window)
+
+
 def texts(figure: Figure) -> list[str]:
     """All that is written on it, but for the numbers of axes."""
     found = [figure.get_suptitle()]
@@ -74,19 +81,12 @@ def test_returns_and_lengths_are_those_of_the_episodes(tmp_path: Path) -> None:
         ("cart", n, True) for n in (4, 8, 2)
     ]
     assert [each.total for each in figures] == [2.5, 9.0, 0.75]
-    with drawing(Looks()):
-        figure = draw_episodes(figures, "title", Looks(), window=2)
-        upper, lower = figure.axes
-        assert [np.asarray(line.get_ydata()).tolist() for line in upper.lines] == [[2.5, 5.75, 4.875]]
-        assert [np.asarray(line.get_ydata()).tolist() for line in lower.lines] == [[4.0, 6.0, 5.0]]
-    assert texts(figure) == [
-        "title",
-        "return (sum of rewards)",
-        "episode",
-        "median of the latest 2",
-        "episode",
-        "length (steps)",
-    ]
+    figure = drawn(figures, "title")
+    upper, lower = figure.axes
+    assert [np.asarray(line.get_ydata()).tolist() for line in upper.lines] == [[2.5, 5.75, 4.875]]
+    assert [np.asarray(line.get_ydata()).tolist() for line in lower.lines] == [[4.0, 6.0, 5.0]]
+    upper_texts = ["title", "return (sum of rewards)", "episode", "median of the latest 2"]
+    assert texts(figure) == [*upper_texts, "episode", "length (steps)"]
 
 
 def test_parts_of_an_episode_that_filled_several_files_are_one(tmp_path: Path) -> None:
@@ -100,9 +100,7 @@ def test_an_episode_that_was_abandoned_is_hollow_and_said_to_be(tmp_path: Path) 
     record(tmp_path, 4, 8, ended=False)
     figures = figures_of(read_recording(tmp_path))
     assert [each.whole for each in figures] == [False, False]
-    with drawing(Looks()):
-        figure = draw_episodes(figures, "", Looks(), window=1)
-    assert "abandoned or lost" in texts(figure)
+    assert "abandoned or lost" in texts(drawn(figures, window=1))
 
 
 def test_a_moving_median_is_of_what_came_before() -> None:
@@ -240,21 +238,18 @@ def test_agents_are_chosen_by_globs(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_drawn_is_refused_and_no_picture_is_left(
-    tmp_path: Path, name: str, options: dict[str, list[str]], error: type[Exception], message: str
+    tmp_path: Path, name: str, options: dict[str, list[str]], error: type[OspBridgeError], message: str
 ) -> None:
     (tmp_path / "empty").mkdir()
-    record(tmp_path / "runs", 2)
-    (one,) = recorded_files(tmp_path / "runs")
+    (one,) = recorded_files(record(tmp_path / "runs", 2))
     (tmp_path / "one.npz").write_bytes(one.read_bytes())
     written(tmp_path, Traced().joined()).rename(tmp_path / "trace")
     (tmp_path / "damaged.npz").write_bytes(b"PK\3\4nothing")
     (tmp_path / "damaged.jsonl").write_bytes(b'{"t": "late"}\n')
     with pytest.raises(error, match=message) as caught:
         plot(tmp_path / name, tmp_path / "picture.svg", **options)  # type: ignore[arg-type]
-    assert caught.value.hint  # type: ignore[attr-defined]
+    assert caught.value.hint
     assert not (tmp_path / "picture.svg").exists()
-
-
-def test_a_picture_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"cannot write a picture to .*absent/p\.png: No such file"):
-        plot(record(tmp_path / "runs", 2), tmp_path / "absent" / "p.png")
+    absent = tmp_path / "absent" / "p.png"
+    with pytest.raises(ConfigurationError, match=f"cannot write a picture to {absent}: No such file"):
+        plot(tmp_path / "runs", absent)
