@@ -1,6 +1,6 @@
 """Draws changes of the code at random, makes each of them in a clone, and prints which test notices it.
 
-    python -m tests.drawn_mutants --clone DIR --seed 1 --count 50 --packages osp,session,envs,daemon,relay,task
+    python -m tests.drawn_mutants --clone DIR --seed 1 --count 50 --packages osp,session,envs,daemon,daemon/relay,task
 
 DIR is a clone that nothing else uses, with an editable install in DIR/.venv. As many changes are drawn from each
 package, and of each kind, by the seed and the code alone, so that `--only 11..20` goes on where a run ended. All tests
@@ -122,20 +122,18 @@ class Places:
 
 
 def drawn(root: Path, packages: list[str], seed: int, count: int) -> list[tuple[str, Change]]:
-    """``count`` changes with the folders of their packages, from each package in turn."""
+    """``count`` changes with their packages, from each in turn."""
     turns: list[list[tuple[str, Change]]] = []
     for package in packages:
         draw = random.Random(f"{seed} {package}")
-        folder = "daemon/relay" if package == "relay" else package
         kinds: dict[str, list[Change]] = {}
-        for path in sorted((root / "ospbridge" / folder).rglob("*.py")):
-            if package != "daemon" or "relay" not in path.relative_to(root).parts:
-                for change in Places(path).found:
-                    kinds.setdefault(change.kind, []).append(change)
+        for path in sorted((root / "ospbridge" / package).glob("*.py")):
+            for change in Places(path).found:
+                kinds.setdefault(change.kind, []).append(change)
         turns.append([])
         while kinds and len(turns[-1]) * len(packages) < count:
             kind = draw.choice(sorted(kinds))
-            turns[-1].append((folder, kinds[kind].pop(draw.randrange(len(kinds[kind])))))
+            turns[-1].append((package, kinds[kind].pop(draw.randrange(len(kinds[kind])))))
             kinds = {kind: left for kind, left in kinds.items() if left}
     return [turn[at] for at in range(count) for turn in turns if at < len(turn)][:count]
 
@@ -161,7 +159,7 @@ def main() -> int:
     parser.add_argument("--clone", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=50)
-    parser.add_argument("--packages", default="osp,session,envs,daemon,relay,task")
+    parser.add_argument("--packages", default="osp,session,envs,daemon,daemon/hub,daemon/relay,task")
     parser.add_argument(
         "--only", default="1..", metavar="K..L", help="of the draws, from 1; L may be left out"
     )
@@ -169,7 +167,6 @@ def main() -> int:
         "--seconds", type=float, nargs=2, default=(300.0, 900.0), help="for a folder, for all"
     )
     parser.add_argument("--at-least", type=int, default=0, help="fail where fewer are noticed")
-    parser.add_argument("--list", action="store_true", help="only print what is drawn")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # no file stays changed
     root: Path = options.clone.resolve()
@@ -181,8 +178,6 @@ def main() -> int:
             continue
         where = f"seed {options.seed} {change.path.relative_to(root)}:{change.line}"
         print(f"{number}/{len(draws)} {where} {change}", flush=True)
-        if options.list:
-            continue
         begun, source, was = monotonic(), change.path.read_bytes(), change.path.stat()
         try:
             change.path.write_bytes(source[: change.start] + change.after.encode() + source[change.end :])

@@ -23,10 +23,11 @@ SECONDS = 5.0
 SURVIVED, UNTESTED = 0, 33
 
 
-def mutmut(*arguments: str) -> None:
+def mutmut(*arguments: str) -> str:
     done = subprocess.run(["mutmut", *arguments], stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         sys.exit(done.stdout[-4000:])
+    return done.stdout
 
 
 def results() -> dict[str, int | None]:
@@ -75,9 +76,8 @@ def main() -> int:
     parser.add_argument("--at-least", type=float, default=0.85)
     options = parser.parse_args()
 
-    mutmut(
-        "run", "--max-children", "1", "ospbridge.osp.profile.*"
-    )  # makes them all, and learns which test calls what
+    # Makes them all, and learns which test calls what.
+    mutmut("run", "--max-children", "1", "ospbridge.osp.profile.*")
     tests = give_few_tests()
     everything = sorted(results())
     sample = random.Random(options.seed).sample(everything, options.sample)
@@ -95,12 +95,8 @@ def main() -> int:
             of[name] += 1
             good[name] += noticed
         if not noticed:
-            shown = subprocess.run(
-                ["mutmut", "show", mutant], stdout=subprocess.PIPE, text=True, check=False
-            ).stdout
-            changes = [
-                line for line in shown.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")
-            ]
+            lines = mutmut("show", mutant).splitlines()
+            changes = [line for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---")]
             print(mutant, *changes, sep="\n    ", flush=True)
     for name in sorted(of):
         low, high = interval(good[name], of[name])

@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).parents[1]
+PYTEST: Final = (sys.executable, "-m", "pytest")
 SOCKETS: Final = "tests/daemon/hub/test_server.py"
 
 
@@ -20,19 +21,7 @@ def test_temporary_files_may_have_a_long_path_and_a_checkout_be_read_only(tmp_pa
     directory = tmp_path / ("long" * 20)
     directory.mkdir()
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-o",
-            "cache_dir=/proc/nowhere",
-            "-n",
-            "0",
-            SOCKETS,
-            "-k",
-            "owner_and_group",
-        ],
+        [*PYTEST, "-q", "-n", "0", "-o", "cache_dir=/proc/nowhere", SOCKETS, "-k", "owner_and_group"],
         cwd=ROOT,
         env=os.environ | {"TMPDIR": str(directory), "PYTEST_ADDOPTS": ""},
         text=True,

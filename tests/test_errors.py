@@ -60,30 +60,20 @@ def test_each_line_of_several_mistakes_is_short_too() -> None:
     assert len(error.message) < 4000
 
 
-def test_a_message_is_one_line() -> None:
+def test_a_message_is_one_line_and_each_mistake_of_several_has_its_own() -> None:
     assert AgentNotFound("no\nagent", hint="in\nlines").lines == ("no agent",)
-
-
-def test_each_mistake_of_several_has_its_line() -> None:
     error = ScenarioInvalid(
         "2 mistakes", hint="mend them", mistakes=["one", "another"], rows=[STEERS, "another"]
     )
     assert str(error).splitlines() == ["2 mistakes:", f"  {SHOWN}", "  another", "(mend them)"]
 
 
-@pytest.mark.parametrize(
-    "warn",
-    [
-        lambda text: tell([Notice(text)]),
-        lambda text: tell_of_doubt([Feedback(np.zeros(1, np.float32), reason=text)]),
-    ],
-    ids=["a remark", "a doubt"],
-)
-def test_a_name_in_a_warning_cannot_either(warn: Callable[[str], object]) -> None:
-    with pytest.warns(UserWarning, match="no agent") as told:
-        warn(f"no agent {STEERS}")
-    (shown,) = told
-    assert SHOWN in str(shown.message)
+def test_a_name_in_a_warning_cannot_either() -> None:
+    with pytest.warns(UserWarning, match="no agent") as remark:
+        tell([Notice(f"no agent {STEERS}")])
+    with pytest.warns(UserWarning, match="no agent") as doubt:
+        tell_of_doubt([Feedback(np.zeros(1, np.float32), reason=f"no agent {STEERS}")])
+    assert all(SHOWN in str(shown.message) for shown in [*remark, *doubt])
 
 
 @pytest.mark.parametrize(

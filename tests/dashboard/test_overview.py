@@ -29,27 +29,21 @@ class Told:
         return {(kind, key): part for kind, key, part in changes(before, self.parts)}
 
 
-def test_at_first_all_is_told() -> None:
-    told = Told().look(status())
+def test_at_first_all_is_told_and_then_what_changes() -> None:
+    launched = LaunchStatus("NerdSim", 7, 1, "/log", batch=True, core=1)
+    overview = Told()
+    told = overview.look(status(launched=launched, uptime=100.0))
     assert {kind for kind, _ in told} == {"daemon", "simulator", "agent", "history", "upstream"}
-    assert told["simulator", ""].counts == status().step_times.counts
-    assert told["simulator", ""].sent == 42
+    simulator = told["simulator", ""]
+    assert (simulator.counts, simulator.sent) == (status().step_times.counts, 42)
+    assert simulator.launched == launched
     assert told["agent", "/robot"].state == "playing"
     assert told["history", "/robot"].returns == [1.5, 2.5]
-
-
-def test_a_launched_simulator_is_told_of() -> None:
-    launched = LaunchStatus("NerdSim", 7, 1, "/log", batch=True, core=1)
-    told = Told()
-    assert told.look(status(launched=launched))["simulator", ""].launched == launched
+    assert not overview.look(status(launched=launched, uptime=101.2))
     gone = msgspec.structs.replace(launched, pid=None)
-    assert told.look(status(launched=gone))["simulator", ""].launched == gone
-
-
-def test_what_stays_the_same_is_not_told_again() -> None:
-    told = Told()
-    told.look(status(uptime=100.0))
-    assert not told.look(status(uptime=101.2))
+    assert {key: part.launched for key, part in overview.look(status(launched=gone)).items()} == {
+        ("simulator", ""): gone
+    }
 
 
 def test_what_is_gone_is_told() -> None:

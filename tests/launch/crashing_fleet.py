@@ -40,25 +40,28 @@ def command(ledgers: Path) -> list[str]:
 
 
 def fleet(simulators: int, ledgers: Path) -> Any:
-    return gymnasium.make_vec(
+    """After its first reset."""
+    envs = gymnasium.make_vec(
         ENV, num_envs=simulators, launch=command(ledgers), vectorization_mode="vector_entry_point"
     )
+    envs.reset(seed=1)
+    return envs
 
 
 def running(ledgers: Path) -> list[psutil.Process]:
     """Simulators of this run, whoever owns them."""
-    found = []
-    for process in psutil.process_iter(["cmdline", "status"]):
-        told = " ".join(process.info["cmdline"] or ())
-        if str(ledgers) in told and " sim " in told and process.info["status"] != psutil.STATUS_ZOMBIE:
-            found.append(process)
-    return found
+    return [
+        process
+        for process in psutil.process_iter(["cmdline", "status"])
+        if {"sim", "pendulum"} <= set(process.info["cmdline"] or ())
+        and str(ledgers) in " ".join(process.info["cmdline"])
+        and process.info["status"] != psutil.STATUS_ZOMBIE
+    ]
 
 
 def crash_each(simulators: int, ledgers: Path, drawn: random.Random) -> tuple[int, int]:
     """Steps whose outcome was told, and those that a crash cut."""
     envs = fleet(simulators, ledgers)
-    envs.reset(seed=1)
     told = cut = 0
     values = iter(np.linspace(-0.99, -0.01, 100_000, dtype=np.float32))
     resets = np.zeros(simulators, np.bool_)
@@ -107,28 +110,26 @@ def ran(ledgers: Path) -> int:
     return count
 
 
-def own_until_killed(simulators: int, ledgers: Path) -> None:
-    """For the process that is killed."""
-    envs = fleet(simulators, ledgers)
-    envs.reset(seed=1)
-    print("up", flush=True)
-    while True:
-        envs.step(np.zeros((simulators, 1), np.float32))
+OWNER = """
+import sys, pathlib, numpy as np
+from tests.launch.crashing_fleet import fleet
+count = int(sys.argv[1])
+envs = fleet(count, pathlib.Path(sys.argv[2]))
+print("up", flush=True)
+while True:
+    envs.step(np.zeros((count, 1), np.float32))
+"""
 
 
 def kill_owner(simulators: int, ledgers: Path) -> float:
     """Seconds until all simulators of an owner that was killed are gone."""
-    program = [sys.executable, "-m", "tests.launch.crashing_fleet"]
-    owner = subprocess.Popen(
-        [*program, "--simulators", str(simulators), "--own", str(ledgers)], stdout=subprocess.PIPE, text=True
-    )
-    assert owner.stdout is not None
-    with owner.stdout:
+    program = [sys.executable, "-c", OWNER, str(simulators), str(ledgers)]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
         assert owner.stdout.readline() == "up\n"
         assert len(running(ledgers)) == simulators
         owner.kill()
-        begun = time.monotonic()
-        owner.wait()
+    begun = time.monotonic()
     while running(ledgers):
         assert time.monotonic() - begun < LEFT_WITHIN, "simulators were left"
         time.sleep(0.01)
@@ -150,10 +151,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--simulators", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--own", type=Path, help="be the owner that is killed, with ledgers there")
     options = parser.parse_args()
-    if options.own is not None:
-        own_until_killed(options.simulators, options.own)
     rounds = []
     for number in range(options.rounds):
         rounds.append(one_round(options.simulators, options.seed + number / 1e6))

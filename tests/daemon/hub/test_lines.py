@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from functools import partial
 from threading import Event, get_native_id
@@ -22,7 +23,6 @@ from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.daemon.hubs import Line, acting, again, at_once, in_thread, left, observed, play, serving, wanted
 from tests.daemon.processes import descriptors
-from tests.kept import uncollected
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -144,7 +144,13 @@ async def test_whoever_is_gone_is_freed_with_its_buffers(document: UdpSimulator,
     path = tmp_path / "hub"
     hello = Line.frame(Hello(VERSION, "line"))
     nonsense = b"\x02\x00\x00\x00\xc1\xc1"
-    with uncollected(HubConnection) as connections:
+
+    def connections() -> int:
+        return sum(type(thing) is HubConnection for thing in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
         async with serving(document, path) as conductor:
             before = 0
             for _ in range(2):
@@ -159,3 +165,5 @@ async def test_whoever_is_gone_is_freed_with_its_buffers(document: UdpSimulator,
                 while connections() or (before and descriptors() > before):
                     await trio.sleep(0.05)
                 before = descriptors()
+    finally:
+        gc.enable()
