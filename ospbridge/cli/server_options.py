@@ -97,7 +97,7 @@ def server_address(
     text: str, *, ca: Path | None, cert: Path | None, key: Path | None, insecure: bool
 ) -> StreamAddress:
     """What these options and HOST:PORT say. Raises ConfigurationError for what is no address."""
-    from ospbridge.transport.tls import ServerTls, parse_stream
+    from ospbridge.transport.tls import TlsFiles, parse_stream
 
-    files = (ca, cert, key)
-    return parse_stream(text, tls=ServerTls(*files) if any(files) else None, insecure=insecure)
+    files = (cert, key, ca)
+    return parse_stream(text, tls=TlsFiles(*files) if any(files) else None, insecure=insecure)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SCHEME",
-    "ServerTls",
     "StreamAddress",
     "TlsAddress",
     "TlsFiles",
@@ -55,11 +54,14 @@ _ENDED: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """PEM files: our certificate, its key, and the CA that the other side's certificate must come from."""
+    """PEM files: our certificate, its key, and the CA that the other side's certificate must come from.
 
-    cert: PemFile
-    key: PemFile
-    ca: PemFile
+    A client of an RLlink server needs no certificate where it is asked for none, and no CA that the system knows.
+    """
+
+    cert: PemFile | None = None
+    key: PemFile | None = None
+    ca: PemFile | None = None
 
     @classmethod
     def of(cls, cert: PemFile | None, key: PemFile | None, ca: PemFile | None) -> TlsFiles:
@@ -71,31 +73,21 @@ class TlsFiles:
             )
         return cls(cert, key, ca)
 
-    def context(self, *, server: bool) -> ssl.SSLContext:
-        """Raises ConfigurationError for files that cannot be read or do not belong together."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.sslsocket_class = TlsSocket
-        return _load(context, self.cert, self.key, self.ca)
+    def context(self, *, server: bool = False) -> ssl.SSLContext:
+        """Verifies the other side's certificate, and at a server its name.
 
-
-@dataclass(frozen=True, slots=True)
-class ServerTls:
-    """PEM files: whose certificates to believe (none: those of the system), and what to show if asked."""
-
-    ca: PemFile | None = None
-    cert: PemFile | None = None
-    key: PemFile | None = None
-
-    def context(self) -> ssl.SSLContext:
-        """Verifies the server's name and certificate. Raises ConfigurationError for unfit files."""
+        Raises ConfigurationError for files that cannot be read or do not belong together.
+        """
         if (self.cert is None) != (self.key is None):
             raise ConfigurationError(
                 "a TLS client shows a certificate and holds its key; only one of them was named",
                 hint="name both, or neither",
             )
-        of_system = self.ca is None
-        context = ssl.create_default_context() if of_system else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.sslsocket_class = TlsSocket
+        if self.ca is None and not server:
+            context.load_default_certs()
         return _load(context, self.cert, self.key, self.ca)
 
 
@@ -274,21 +266,21 @@ class StreamAddress:
     """Where a server listens. Without ``tls`` only on this host, unless ``insecure``."""
 
     endpoint: Endpoint
-    tls: ServerTls | None = None
+    tls: TlsFiles | None = None
     insecure: bool = False
 
     def __str__(self) -> str:
         return f"{SCHEME}{self.endpoint}" if self.tls is not None else str(self.endpoint)
 
 
-def parse_stream(text: str, *, tls: ServerTls | None = None, insecure: bool = False) -> StreamAddress:
+def parse_stream(text: str, *, tls: TlsFiles | None = None, insecure: bool = False) -> StreamAddress:
     """The address of ``HOST:PORT`` or ``tls://HOST:PORT``; ``tls`` may say more about the latter.
 
     Raises ConfigurationError for anything else.
     """
     endpoint = parse_endpoint(text, what=SERVER, hint=SERVER_HINT, scheme=SCHEME, default_port=DEFAULT_PORT)
     if text.startswith(SCHEME):
-        return StreamAddress(endpoint, tls or ServerTls(), insecure)
+        return StreamAddress(endpoint, tls or TlsFiles(), insecure)
     if tls is not None:
         raise ConfigurationError(
             f"certificates were given, but {text!r} is an address without TLS", hint=f"write {SCHEME}{text}"

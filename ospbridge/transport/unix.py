@@ -125,34 +125,31 @@ class HubSocket:
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             if (user := squatter(directory)) is not None:
-                raise ConfigurationError(
-                    f"cannot listen at {self.path}: {directory} belongs to user {user}, who could listen there "
-                    "in this daemon's place",
-                    hint="set XDG_RUNTIME_DIR to a directory of your own, or choose another path with --hub unix:PATH",
+                raise self._unusable(
+                    f"{directory} belongs to user {user}, who could listen there in this daemon's place",
+                    "set XDG_RUNTIME_DIR to a directory of your own, or ",
                 )
             with _turn(directory):
-                self._make_room()
+                if self.path.exists():
+                    self._make_room()
                 return self._listening()
         except OSError as error:
-            raise ConfigurationError(
-                f"cannot listen at {self.path}: {error.strerror}",
-                hint="choose another path with --hub unix:PATH",
-            ) from None
+            raise self._unusable(str(error.strerror)) from None
 
     def _make_room(self) -> None:
-        if not self.path.exists():
-            return
         if not self.path.is_socket():
-            raise ConfigurationError(
-                f"cannot listen at {self.path}: something that is no socket stands there",
-                hint="remove it, or choose another path with --hub unix:PATH",
-            )
+            raise self._unusable("something that is no socket stands there", "remove it, or ")
         if _answers(self.path):
             raise ConfigurationError(
                 f"another daemon listens at {self.path}",
                 hint="stop it, or give this one a path of its own with --hub unix:PATH",
             )
         self.path.unlink(missing_ok=True)
+
+    def _unusable(self, why: str, hint: str = "") -> ConfigurationError:
+        return ConfigurationError(
+            f"cannot listen at {self.path}: {why}", hint=f"{hint}choose another path with --hub unix:PATH"
+        )
 
     def _listening(self) -> tuple[socket.socket, os.stat_result]:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

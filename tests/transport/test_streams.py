@@ -16,7 +16,7 @@ import trio
 from ospbridge.errors import ConfigurationError, OspBridgeError, UpstreamLost, UpstreamNotFound
 from ospbridge.interface import Endpoint
 from ospbridge.transport.streams import QUIET, close_gently, is_tls_failure, linger, open_stream
-from ospbridge.transport.tls import ServerTls, StreamAddress, TlsAddress, connect_tls, parse_stream
+from ospbridge.transport.tls import StreamAddress, TlsAddress, TlsFiles, connect_tls, parse_stream
 from tests.daemon.certificates import Authority
 from tests.ipv6 import needs_ipv6
 
@@ -47,10 +47,10 @@ async def echo(stream: trio.abc.Stream) -> None:
 
 def tls_echo(files: TlsFiles, *, ask: bool) -> Callable[[trio.SocketStream], Awaitable[None]]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(files.cert, files.key)
+    context.load_cert_chain(str(files.cert), str(files.key))
     if ask:
         context.verify_mode = ssl.CERT_REQUIRED
-        context.load_verify_locations(files.ca)
+        context.load_verify_locations(str(files.ca))
 
     async def handle(stream: trio.SocketStream) -> None:
         secured = trio.SSLStream(stream, context, server_side=True, https_compatible=True)
@@ -81,7 +81,7 @@ def authority(tmp_path: Path) -> Authority:
 
 def test_certificates_for_an_address_without_tls_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="an address without TLS") as caught:
-        parse_stream("trainer:5555", tls=ServerTls(ca=tmp_path / "ca.pem"))
+        parse_stream("trainer:5555", tls=TlsFiles(ca=tmp_path / "ca.pem"))
     assert "tls://trainer:5555" in caught.value.hint
 
 
@@ -89,7 +89,7 @@ def test_a_pipe_or_a_device_is_no_certificate_and_is_not_waited_for(tmp_path: Pa
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for path in (pipe, Path("/dev/zero")):
-        for tls in (ServerTls(ca=path), ServerTls(cert=path, key=path)):
+        for tls in (TlsFiles(ca=path), TlsFiles(cert=path, key=path)):
             with pytest.raises(ConfigurationError, match=f"cannot read {path}: it is a device or a pipe"):
                 tls.context()
 
@@ -207,7 +207,7 @@ def test_the_addresses_of_a_name_share_the_time_to_connect(
 @pytest.mark.trio
 async def test_a_server_signed_by_the_pinned_ca_is_believed(authority: Authority) -> None:
     async with server(tls_echo(authority.issue("server"), ask=False)) as endpoint:
-        assert await said_back(StreamAddress(endpoint, ServerTls(ca=authority.path))) == b"ping"
+        assert await said_back(StreamAddress(endpoint, TlsFiles(ca=authority.path))) == b"ping"
 
 
 @pytest.mark.loopback
@@ -215,7 +215,7 @@ async def test_a_server_signed_by_the_pinned_ca_is_believed(authority: Authority
 async def test_a_server_that_asks_for_a_certificate_gets_it(authority: Authority) -> None:
     mine = authority.issue("client")
     async with server(tls_echo(authority.issue("server"), ask=True)) as endpoint:
-        assert await said_back(StreamAddress(endpoint, ServerTls(mine.ca, mine.cert, mine.key))) == b"ping"
+        assert await said_back(StreamAddress(endpoint, mine)) == b"ping"
 
 
 @pytest.mark.loopback
@@ -235,7 +235,7 @@ async def test_a_certificate_that_does_not_hold_is_refused(tmp_path: Path, fault
     files = authority.issue("server", host=host, expired=fault == "expired")
     async with server(tls_echo(files, ask=False)) as endpoint:
         with pytest.raises(ConfigurationError, match=why) as caught:
-            await said_back(StreamAddress(endpoint, ServerTls(ca=pinned.path)))
+            await said_back(StreamAddress(endpoint, TlsFiles(ca=pinned.path)))
     assert str(endpoint.port) in caught.value.message
     assert is_tls_failure(caught.value)
 
@@ -245,7 +245,7 @@ async def test_a_certificate_that_does_not_hold_is_refused(tmp_path: Path, fault
 async def test_a_server_signed_by_nobody_the_system_knows_is_refused(authority: Authority) -> None:
     async with server(tls_echo(authority.issue("server"), ask=False)) as endpoint:
         with pytest.raises(ConfigurationError, match="does not hold"):
-            await said_back(StreamAddress(endpoint, ServerTls()))
+            await said_back(StreamAddress(endpoint, TlsFiles()))
 
 
 @pytest.mark.loopback
@@ -253,7 +253,7 @@ async def test_a_server_signed_by_nobody_the_system_knows_is_refused(authority: 
 async def test_a_server_without_tls_is_named_as_such(authority: Authority) -> None:
     async with server(echo) as endpoint:
         with pytest.raises((ConfigurationError, UpstreamLost), match="TLS"):
-            await said_back(StreamAddress(endpoint, ServerTls(ca=authority.path)))
+            await said_back(StreamAddress(endpoint, TlsFiles(ca=authority.path)))
 
 
 @pytest.mark.loopback
@@ -264,17 +264,17 @@ async def test_a_server_that_says_nothing_in_the_handshake_ends_the_waiting() ->
 
     async with server(silent) as endpoint:
         with pytest.raises(UpstreamNotFound, match="does not finish the TLS handshake"):
-            await open_stream(StreamAddress(endpoint, ServerTls()), within=0.1)
+            await open_stream(StreamAddress(endpoint, TlsFiles()), within=0.1)
 
 
 def test_files_that_do_not_fit_are_named(tmp_path: Path, authority: Authority) -> None:
     files = authority.issue("client")
     (tmp_path / "empty.pem").write_text("")
-    unfit: list[tuple[ServerTls, str]] = [
-        (ServerTls(ca=tmp_path / "missing.pem"), "cannot read"),
-        (ServerTls(ca=tmp_path / "empty.pem"), "has no CA certificates"),
-        (ServerTls(cert=files.cert), "only one of them"),
-        (ServerTls(cert=files.ca, key=files.key), "no certificate and its key"),
+    unfit: list[tuple[TlsFiles, str]] = [
+        (TlsFiles(ca=tmp_path / "missing.pem"), "cannot read"),
+        (TlsFiles(ca=tmp_path / "empty.pem"), "has no CA certificates"),
+        (TlsFiles(cert=files.cert), "only one of them"),
+        (TlsFiles(cert=files.ca, key=files.key), "no certificate and its key"),
     ]
     for tls, why in unfit:
         with pytest.raises(ConfigurationError, match=why) as caught:

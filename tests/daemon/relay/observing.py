@@ -112,12 +112,12 @@ class Server:
 def showing(files: TlsFiles, *, asks: bool = False, newest: ssl.TLSVersion | None = None) -> ssl.SSLContext:
     """A server's certificate; ``asks`` for that of its clients."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(files.cert, files.key)
+    context.load_cert_chain(str(files.cert), str(files.key))
     if newest is not None:
         context.maximum_version = newest
     if asks:
         context.verify_mode = ssl.CERT_REQUIRED
-        context.load_verify_locations(files.ca)
+        context.load_verify_locations(str(files.ca))
     return context
 
 

@@ -14,7 +14,7 @@ from ospbridge.errors import ConfigurationError, RemoteProtocolError, UpstreamNo
 from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.weights import ModuleWeights, Weights
-from ospbridge.transport.tls import ServerTls, StreamAddress, parse_stream
+from ospbridge.transport.tls import StreamAddress, TlsFiles, parse_stream
 from tests.daemon.certificates import Authority
 from tests.daemon.relay.driving import WITHIN
 from tests.daemon.relay.observing import Server, listening, showing
@@ -165,9 +165,9 @@ async def test_a_server_is_believed_by_its_certificate(tmp_path: Path) -> None:
     authority, other = Authority(tmp_path), Authority(tmp_path, "other")
     server = told(CONFIG, WEIGHTS, tls=showing(authority.issue("server")))
     async with serving(server.serve) as address:
-        secured = parse_stream(f"tls://{address}", tls=ServerTls(authority.path))
+        secured = parse_stream(f"tls://{address}", tls=TlsFiles(ca=authority.path))
         assert (await found(secured)).config == CONFIG
-        error = await refusal(parse_stream(f"tls://{address}", tls=ServerTls(other.path)), within=WITHIN)
+        error = await refusal(parse_stream(f"tls://{address}", tls=TlsFiles(ca=other.path)), within=WITHIN)
     assert isinstance(error, ConfigurationError)
     assert "does not hold" in error.message
 

@@ -18,7 +18,7 @@ from ospbridge.rllink.dialects import MSGPACK
 from ospbridge.rllink.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from ospbridge.transport.tls import ServerTls, StreamAddress, parse_stream
+from ospbridge.transport.tls import StreamAddress, TlsFiles, parse_stream
 from tests.daemon.certificates import Authority
 from tests.daemon.relay.driving import WITHIN, until
 from tests.daemon.relay.learner import eventually
@@ -74,7 +74,7 @@ async def test_a_certificate_that_does_not_hold_is_told_and_another_one_is_waite
 ) -> None:
     server = Server(tls=showing(faulty(authority, tmp_path, fault)))
     async with listening(server.serve) as port:
-        address = parse_stream(f"tls://127.0.0.1:{port}", tls=ServerTls(authority.path))
+        address = parse_stream(f"tls://127.0.0.1:{port}", tls=TlsFiles(ca=authority.path))
         with capture_logs() as lines:
             async with linked(address) as link:
                 await until(lambda: link._plan.in_vain > 3)
@@ -103,7 +103,7 @@ async def test_a_server_that_refuses_our_certificate_is_told_and_asked_again_in_
 ) -> None:
     shown = authority.issue("server")
     files = None if mine == "none" else faulty(authority, tmp_path, mine)
-    tls = ServerTls(authority.path, files.cert if files else None, files.key if files else None)
+    tls = TlsFiles(files.cert if files else None, files.key if files else None, authority.path)
     server = Server(tls=showing(shown, asks=True, newest=newest), dialect=MSGPACK)
     async with listening(server.serve) as port:
         address = parse_stream(f"tls://127.0.0.1:{port}", tls=tls)
@@ -161,7 +161,7 @@ async def test_what_is_wrong_with_our_own_settings_is_not_waited_for(
     trio.socket.set_custom_hostname_resolver(Resolver(unknown, times=1))
     files = authority.issue("client")
     key = authority.issue("other").key if wrong == "key" else files.key
-    tls = ServerTls(authority.path, files.cert, key)
+    tls = TlsFiles(files.cert, key, authority.path)
     with trio.fail_after(WITHIN), pytest.raises(ConfigurationError):
         await Link(parse_stream("tls://trainer:5555", tls=tls), limits=Limits()).run()
 
