@@ -35,11 +35,16 @@ def arm(*, infos: Sequence[str] = ()) -> AgentInterface:
 
 
 def task(
-    agent_table: str = "", top: str = "", *, infos: Sequence[str] = (), bounded: bool = True
+    agent_table: str = "",
+    top: str = "",
+    *,
+    infos: Sequence[str] = (),
+    bounded: bool = True,
+    agent: AgentInterface | None = None,
 ) -> ScenarioTask:
-    """The task of the arm for what stands in ``[[agent]]`` and above it."""
+    """The task of the arm, or another agent, for what stands in ``[[agent]]`` and above it."""
     scenario = read(f'name = "test"\n{top}\n[[agent]]\n{agent_table}')
-    made = make_task(scenario, arm(infos=infos), bounded=bounded)
+    made = make_task(scenario, agent or arm(infos=infos), bounded=bounded)
     assert isinstance(made, ScenarioTask)
     return made
 

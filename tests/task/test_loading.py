@@ -203,6 +203,7 @@ def test_a_shipped_scenario_is_called_as_its_file(name: str) -> None:
 RANGE = "expected two finite numbers, low below high ({ low = 0.5, high = 2.0 })"
 CHOICES = "expected a list with a list of inputs for each choice, such as [[-1.0], [1.0]], got"
 SOURCES = "expected 'output:NAME', 'info:NAME', 'input:NAME' or 'value:NAME', got"
+TOO_LARGE = "is too large for a float32, which ends at 3.40282e+38"
 HUGE = f"1{'0' * 400}"
 
 
@@ -291,26 +292,18 @@ def test_a_mistake_is_told_with_its_key_and_a_way_out(text: str, mistake: str) -
             "[agent.episode]\nsettle_steps = 0",
             'episode.settle_steps: an observation needs a step (at least 1, or reset_observation = "zeros")',
         ),
+        ("[agent.action]\nhigh = [1, 1e39]", f"action.high: 1e+39 {TOO_LARGE}"),
+        ('[agent.action]\nrate = { "*" = 1e300 }', f"action.rate: 1e+300 {TOO_LARGE}"),
+        ("[agent.action]\nchoices = [[1], [-1e300]]", f"action.choices[1]: -1e+300 {TOO_LARGE}"),
+        ("[agent.episode]\nneutral = [4e38]", f"episode.neutral: 4e+38 {TOO_LARGE}"),
+        (
+            "[agent.observe.range]\nx = { low = 0, high = 1e39 }",
+            f"observe.range.x.high: 1e+39 {TOO_LARGE}",
+        ),
     ],
 )
 def test_a_mistake_in_a_table_of_an_agent_is_told_with_its_key_and_a_way_out(text: str, mistake: str) -> None:
     assert mistakes(f"{AGENT}{text}\n") == (f"agent[0].{mistake}",)
-
-
-@pytest.mark.parametrize(
-    "text, where",
-    [
-        ("[agent.action]\nhigh = [1, 1e39]\n", "action.high: 1e+39"),
-        ('[agent.action]\nrate = { "*" = 1e300 }\n', "action.rate: 1e+300"),
-        ("[agent.action]\nchoices = [[1], [-1e300]]\n", "action.choices[1]: -1e+300"),
-        ("[agent.episode]\nneutral = [4e38]\n", "episode.neutral: 4e+38"),
-        ("[agent.observe.range]\nx = { low = 0, high = 1e39 }\n", "observe.range.x.high: 1e+39"),
-    ],
-)
-def test_a_number_that_would_become_infinite_on_its_way_is_told(text: str, where: str) -> None:
-    assert mistakes(AGENT + text) == (
-        f"agent[0].{where} is too large for a float32, which ends at 3.40282e+38",
-    )
 
 
 def test_what_has_no_limit_may_be_infinite_and_the_largest_number_is_none_too_large() -> None:

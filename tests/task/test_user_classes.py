@@ -36,26 +36,6 @@ def test_a_class_of_the_users_decides_what_it_overrides() -> None:
     assert (feedback.reward, feedback.truncated) == (8.0, True)
 
 
-class Pair(ScenarioTask):
-    """A task that observes by itself: the sum of what the scenario observes, and twice the force."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.observation_space = BoxSpace(np.array([-9, 2], np.float32), np.full(2, np.inf, np.float32))
-
-    def observe(self, outcome: Any) -> Any:
-        return np.array([super().observe(outcome).sum(), 2 * outcome.outputs[2]], np.float32)
-
-
-@pytest.mark.parametrize("more, repeat", [("", 1), ("[agent.observe]\nhistory = 2\n", 2)])
-def test_a_class_that_observes_by_itself_does_so_from_the_reset_on(more: str, repeat: int) -> None:
-    tried = task(f'task = "{__name__}:Pair"\n{more}', f"action_repeat = {repeat}\n")
-    history = 2 if more else 1
-    seen = [tried.begin(outcome(0, 0, 4), seed=1).observation.tolist()]
-    seen += [tried.evaluate(outcome(0, 0, 4), seed=1).observation.tolist() for _ in range(2)]
-    assert seen == [[4.0 * history, 8.0]] * 3
-
-
 class Broken(ScenarioTask):
     """A task with mistakes, one at a time."""
 
@@ -178,21 +158,6 @@ def test_what_a_class_of_the_users_sets_and_cannot_be_used_is_told_before_it_pla
         task(f'task = "{__name__}:Setting"\n')
 
 
-@pytest.mark.parametrize(
-    "text, wrong",
-    [("undefined\n", "NameError"), ("import nowhere\n", "nowhere")],
-)
-def test_a_module_that_does_not_import_is_a_mistake_of_the_scenario(
-    text: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = f"unimportable_{wrong.lower()}"
-    (tmp_path / f"{name}.py").write_text(text)
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ScenarioInvalid, match=rf"{name}:Task' cannot be used: .*{wrong}") as caught:
-        task(f'task = "{name}:Task"\n')
-    assert caught.value.hint
-
-
 def test_what_a_class_of_the_users_sets_becomes_what_the_bridge_needs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -236,9 +201,20 @@ def test_what_a_class_of_the_users_returns_becomes_what_the_bridge_needs(
 
 
 @pytest.mark.parametrize(
-    "name, wrong",
-    [("Twize", "has no 'Twize' .did you mean 'Twice'"), ("Any", "does not derive from ScenarioTask")],
+    "path, wrong",
+    [
+        (f"{__name__}:Twize", "has no 'Twize' .did you mean 'Twice'"),
+        (f"{__name__}:Any", "does not derive from ScenarioTask"),
+        ("unimportable:Task", "unimportable:Task' cannot be used: .*NameError"),
+        ("nowhere:Task", "nowhere:Task' cannot be used: .*nowhere"),
+    ],
+    ids=["misspelt", "no task", "unimportable", "not there"],
 )
-def test_what_is_no_class_of_a_task_is_a_mistake_of_the_scenario(name: str, wrong: str) -> None:
-    with pytest.raises(ScenarioInvalid, match=wrong):
-        task(f'task = "{__name__}:{name}"\n')
+def test_what_is_no_class_of_a_task_is_a_mistake_of_the_scenario(
+    path: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "unimportable.py").write_text("undefined\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ScenarioInvalid, match=wrong) as caught:
+        task(f'task = "{path}"\n')
+    assert caught.value.hint
