@@ -45,15 +45,18 @@ def simulator(agents: int = 3) -> Iterator[UdpSimulator]:
 
 def start(kind: str, address: str, *more: str, leases: Path) -> subprocess.Popen[str]:
     """A process of ``owners``."""
-    command = [sys.executable, "-m", "tests.session.owners", kind, address, *more]
+    return _started("tests.session.owners", kind, address, *more, leases=leases)
+
+
+def _started(module: str, *arguments: str, leases: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        command,
+        [sys.executable, "-m", module, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
         cwd=ROOT,
-        env=_variables(leases),
+        env={**os.environ, "XDG_RUNTIME_DIR": str(leases)},
     )
 
 
@@ -74,10 +77,6 @@ def said(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def _variables(leases: Path) -> dict[str, str]:
-    return {**os.environ, "XDG_RUNTIME_DIR": str(leases)}
-
-
 @contextmanager
 def owner(kind: str, address: str, leases: Path) -> Iterator[int]:
     """The id of a process of that kind that steps agents of a simulator; all that belongs to it ends behind it."""
@@ -86,34 +85,9 @@ def owner(kind: str, address: str, leases: Path) -> Iterator[int]:
     try:
         if kind == "daemon":
             hub = leases / "hub.sock"
-            command = [
-                sys.executable,
-                "-m",
-                "ospbridge",
-                "connect",
-                "--simulator",
-                address,
-                "--hub",
-                f"unix:{hub}",
-                "--profile",
-                "nerd",
-            ]
-            started.append(
-                subprocess.Popen(
-                    command,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    text=True,
-                    cwd=ROOT,
-                    env=_variables(leases),
-                )
-            )
-            player = [sys.executable, "-m", "tests.session.hub_player", str(hub)]
-            started.append(
-                subprocess.Popen(
-                    player, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT
-                )
-            )
+            options = ["--simulator", address, "--hub", f"unix:{hub}", "--profile", "nerd"]
+            started.append(_started("ospbridge", "connect", *options, leases=leases))
+            started.append(start("hub", f"unix:{hub}", leases=leases))
             assert said(started[-1]) == "up"
             yield started[0].pid
         elif kind == "worker":

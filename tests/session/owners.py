@@ -1,8 +1,9 @@
 """Programs that own sessions, to be killed while they step: ``python -m tests.session.owners KIND SIMULATOR [AGENT]``.
 
 SIGUSR1 ends them by ``os._exit``. Each says ``up`` when its first episode has begun, and then steps until it is ended.
-KIND is ``env`` (one agent; it says ``made`` before, and awaits a line), ``vector`` (all agents) or ``workers``, whose
-agents each have a process of ``AsyncVectorEnv``: it says their process ids in place of ``up``.
+KIND is ``env`` (one agent; it says ``made`` before, and awaits a line), ``vector`` (all agents), ``hub`` (all agents of
+a daemon, whose hub stands for the simulator) or ``workers``, whose agents each have a process of ``AsyncVectorEnv``: it
+says their process ids in place of ``up``.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import signal
 import sys
 from functools import partial
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -50,13 +52,12 @@ def main(kind: str, simulator: str, agent: str | None = None) -> None:
         print("made", flush=True)
         sys.stdin.readline()
         play(env)
-    elif kind == "vector":
+    elif kind in {"vector", "hub"}:
+        where: dict[str, Any] = {"bridge": simulator}
+        if kind == "vector":
+            where = {"simulator": simulator, "profile": "nerd"}
         envs = gymnasium.make_vec(
-            "ospbridge/Agent-v0",
-            num_envs=3,
-            simulator=simulator,
-            profile="nerd",
-            vectorization_mode="vector_entry_point",
+            "ospbridge/Agent-v0", num_envs=3, vectorization_mode="vector_entry_point", wait=30, **where
         )
         envs.reset()
         print("up", flush=True)

@@ -107,6 +107,16 @@ def bound(host: str = "127.0.0.1") -> socket.socket:
     return sock
 
 
+class Instead:
+    """A socket that does something of its own."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._socket, name)
+
+
 def closed_port() -> int:
     with bound() as sock:
         return int(sock.getsockname()[1])

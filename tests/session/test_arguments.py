@@ -14,7 +14,7 @@ from ospbridge.osp.timing import Limits
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.session.drivers import Driver, driver
+from tests.session.drivers import Driver
 
 pytestmark = pytest.mark.loopback
 Session: Any = BlockingSession
@@ -58,6 +58,11 @@ MISTAKES: dict[str, tuple[Callable[[Any], Any], str, str]] = {
         r"a mapping from the name of each controlled agent to its inputs, got \[\[0.0, 0.0\]\]",
         "BlockingSession.step_one",
     ),
+    "another agent's inputs": (
+        lambda session: session.step({"other": [0.0, 0.0]}),
+        r"missing \['agent1'\], not controlled \['other'\]",
+        "",
+    ),
     "a seed that is too large": (
         lambda session: session.reset(2**31),
         "a seed must be an integer from -2147483648 to 2147483647, got 2147483648",
@@ -88,6 +93,8 @@ def test_step_one_says_what_to_do_with_none_or_several_agents() -> None:
         with pytest.raises(LocalProtocolError, match="controls 0 agents, not one") as caught:
             session.step_one([0.0, 0.0])
         assert "register first" in caught.value.hint
+        with pytest.raises(LocalProtocolError, match="controls no agent cannot step"):
+            session.step({"agent1": [0.0, 0.0]})
         session.register("agent1", "agent2")
         with pytest.raises(LocalProtocolError, match="controls 2 agents, not one") as caught:
             session.step_one([0.0, 0.0])
@@ -112,17 +119,20 @@ def test_what_is_no_address_is_told_with_the_form_of_one(address: Any) -> None:
     assert "HOST:PORT" in caught.value.hint
 
 
-def test_a_trace_is_opened_by_who_closes_it(simulator: UdpSimulator, tmp_path: Path) -> None:
-    for trace in ("trace.jsonl", tmp_path / "trace.jsonl"):
-        with pytest.raises(UsageError, match="trace must be a TraceWriter, got ") as caught:
-            Session.connect(simulator.address, trace=trace)
-        assert "TraceWriter(FILE)" in caught.value.hint
-
-
-def test_limits_are_no_dict(simulator: UdpSimulator) -> None:
-    with pytest.raises(UsageError, match="limits must be a Limits") as caught:
-        Session.connect(simulator.address, limits={"step": 5.0})
-    assert "Limits(step=5.0)" in caught.value.hint
+@pytest.mark.parametrize(
+    "options, told, hint",
+    [
+        ({"trace": "trace.jsonl"}, "trace must be a TraceWriter, got ", "TraceWriter(FILE)"),
+        ({"trace": Path("trace.jsonl")}, "trace must be a TraceWriter, got ", "TraceWriter(FILE)"),
+        ({"limits": {"step": 5.0}}, "limits must be a Limits", "Limits(step=5.0)"),
+    ],
+)
+def test_what_is_no_trace_and_what_are_no_limits_is_told(
+    either: Driver, simulator: UdpSimulator, options: dict[str, Any], told: str, hint: str
+) -> None:
+    with pytest.raises(UsageError, match=told) as caught:
+        either.connect(simulator, **options)
+    assert hint in caught.value.hint
 
 
 def test_the_directory_of_leases_may_be_text(simulator: UdpSimulator, tmp_path: Path) -> None:
@@ -130,21 +140,6 @@ def test_the_directory_of_leases_may_be_text(simulator: UdpSimulator, tmp_path: 
     with Driver().connect(simulator, leases=str(leases)) as session:
         assert session.agents()
         assert list(leases.iterdir()) != []
-
-
-def test_a_session_of_trio_tells_the_same(tmp_path: Path) -> None:
-    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator, driver("trio") as trios:
-        with pytest.raises(UsageError, match="trace must be a TraceWriter"):
-            trios.connect(simulator, trace="trace.jsonl")
-        with trios.connect(simulator, leases=str(tmp_path / "leases")) as session:
-            session.register("agent")
-            with pytest.raises(LocalProtocolError, match="a seed must be an integer"):
-                session.reset(2**31)
-            session.reset(np.int64(1))
-            with pytest.raises(LocalProtocolError, match="a mapping from the name"):
-                session.step([[0.0, 0.0]])
-            session.step({"agent": [0.0, 0.0]})
-        assert session.pop_notices() == []
 
 
 @pytest.mark.parametrize("wrong", [0, -1])

@@ -5,21 +5,19 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-from ospbridge.errors import SessionLost, SimulatorNotFound
-from ospbridge.interface import Endpoint
-from ospbridge.osp.connect import ConnectMachine
+from ospbridge.errors import SessionLost
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.timing import Limits
 from ospbridge.session import lease
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.session.drivers import Driver
+from tests.session.servers import Instead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,14 +25,14 @@ if TYPE_CHECKING:
 LIMITS = Limits(connect=10, query=10, step=10, reset=10)
 
 
-class Disturbed:
+class Disturbed(Instead):
     """A socket that now and then tells what the network said of an earlier datagram, instead of doing as asked.
 
     A request that is lost and whose repetition is lost too leaves a step in doubt: so many sends are let through.
     """
 
     def __init__(self, sock: socket.socket, number: int) -> None:
-        self._socket = sock
+        super().__init__(sock)
         self._error = OSError(number, os.strerror(number))
         self._sent = 0
         self._received = 0
@@ -54,9 +52,6 @@ class Disturbed:
         self._received += 1
         self._tell(when=self._received % 7 == 0)
         return self._socket.recv(size, flags)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._socket, name)
 
 
 @pytest.fixture
@@ -79,17 +74,11 @@ def test_a_session_goes_on_whatever_the_network_says(
         assert disturbed.told
 
 
-class Refusing:
+class Refusing(Instead):
     """A socket whose next send is answered by a firewall between, as if the handler's port were closed."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._socket = sock
 
     def send(self, data: bytes, flags: int = 0) -> int:
         raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._socket, name)
 
 
 @pytest.mark.loopback
@@ -108,12 +97,3 @@ def test_an_agent_whose_handler_only_seemed_to_be_gone_is_freed_where_another_ho
     with either.connect(simulator, limits=LIMITS) as successor:
         # On this host nobody else can have said it.
         assert successor.agents()[0].available is far
-
-
-def test_a_firewall_that_turns_away_is_told_with_what_to_look_at() -> None:
-    machine = ConnectMachine(Endpoint("10.0.0.1", 45454), None, limits=LIMITS, now=monotonic())
-    with pytest.raises(
-        SimulatorNotFound, match=r"10\.0\.0\.1:45454 cannot be reached: No route to host"
-    ) as caught:
-        machine.handle_unreachable("No route to host")
-    assert "firewall" in caught.value.hint

@@ -33,6 +33,7 @@ from ospbridge.session.fleet import SessionFleet
 from ospbridge.session.lease import SessionLease
 from ospbridge.session.trio_session import TrioSession
 from tests.osp.stage import brought, on_stage
+from tests.session.servers import Instead
 from tests.ticking import ticking
 
 if TYPE_CHECKING:
@@ -229,16 +230,6 @@ def test_a_port_that_closes_ends_the_session(line: Line) -> None:
     with pytest.raises(SessionLost, match="refused"):
         line.step()
     assert line.sessions[0].channel.gone
-
-
-class Instead:
-    """A socket that does something of its own."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._socket = sock
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._socket, name)
 
 
 class Interrupting(Instead):

@@ -67,6 +67,20 @@ def seated(*, timeout: float = 10.0, wait: float = 0.0) -> Iterator[AgentHandle]
 
 
 @contextmanager
+def playing(answer: Callable[[HubRequest], Replies] = usual) -> Iterator[tuple[TinyDaemon, AgentHandle]]:
+    """A daemon, and its agent behind a reset."""
+    with daemon(answer) as tiny, seated() as seat:
+        seat.reset(1)
+        yield tiny, seat
+
+
+def steps_bring(*replies: Replies) -> Callable[[HubRequest], Replies]:
+    """What a daemon answers to the first steps that name their agent, and then usually."""
+    left = list(replies)
+    return lambda request: left.pop(0) if isinstance(request, Step) and left else usual(request)
+
+
+@contextmanager
 def grouped() -> Iterator[HubGroup]:
     client = HubClient.connect(timeout=10.0)
     group = HubGroup(client, client.attach_all(["cart"]))
@@ -105,8 +119,7 @@ def test_the_name_is_said_again_where_the_step_that_said_it(failed: bool) -> Non
         return usual(request)
 
     steps: list[HubRequest] = []
-    with daemon(answer), seated() as seat:
-        seat.reset(1)
+    with playing(answer) as (_, seat):
         with pytest.raises(HubError, match="not now") if failed else nullcontext():
             seat.step(INPUTS)
         seat.step(INPUTS)
@@ -125,8 +138,7 @@ def test_the_name_is_said_again_where_the_step_that_said_it(failed: bool) -> Non
     ],
 )
 def test_inputs_that_cannot_be_sent_are_refused_before_they_are(wrong: object) -> None:
-    with daemon() as tiny, seated() as seat:
-        seat.reset(1)
+    with playing() as (tiny, seat):
         sent = len(tiny.requests)
         with pytest.raises(LocalProtocolError):
             seat.step(wrong)
@@ -140,13 +152,8 @@ def test_a_notice_that_the_world_is_held_suspends_the_deadline(
 ) -> None:
     monkeypatch.setattr("ospbridge.session.hub_client.MARGIN", -0.3)  # a step limit of 0.1 s
 
-    def answer(request: HubRequest) -> Replies:
-        if isinstance(request, Step):
-            return [Held(20.0, "waits for weights"), pause, Held(20.0, "still"), pause, feedback(0.75)]
-        return usual(request)
-
-    with daemon(answer), seated() as seat:
-        seat.reset(1)
+    held: Replies = [Held(20.0, "waits for weights"), pause, Held(20.0, "still"), pause, feedback(0.75)]
+    with playing(steps_bring(held)) as (_, seat):
         assert seat.step(INPUTS).observation.tolist() == [0.75]
         assert seat.step(INPUTS).observation.tolist() == [0.75]
 
@@ -161,8 +168,7 @@ def test_a_second_thread_is_told_so_and_the_first_one_gets_its_answer() -> None:
         return usual(request)
 
     told: list[Feedback] = []
-    with daemon(answer), seated() as seat:
-        seat.reset(1)
+    with playing(answer) as (_, seat):
         seat._limits = (30.0, 30.0)
         first = threading.Thread(target=lambda: told.append(seat.step(INPUTS)))
         first.start()
@@ -191,23 +197,14 @@ def test_behind_ctrl_c_at_the_end_of_an_exchange_its_thread_is_no_second_one() -
 def test_a_hold_that_is_over_without_an_answer_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ospbridge.session.hub_client.MARGIN", -0.3)
 
-    def answer(request: HubRequest) -> Replies:
-        return [Held(0.05, "waits for weights")] if isinstance(request, Step) else usual(request)
-
-    with daemon(answer), seated() as seat:
-        seat.reset(1)
-        with pytest.raises(HubLost, match="no reply within"):
-            seat.step(INPUTS)
+    held: Replies = [Held(0.05, "waits for weights")]
+    with playing(steps_bring(held)) as (_, seat), pytest.raises(HubLost, match="no reply within"):
+        seat.step(INPUTS)
 
 
 def test_a_refusal_is_raised_as_the_error_it_names_and_the_connection_stays() -> None:
-    refusals = [Refusal("BarrierStuck", "others do not vote", "vote"), Refusal("NewerError", "something")]
-
-    def answer(request: HubRequest) -> Replies:
-        return refusals.pop(0) if isinstance(request, Step) and refusals else usual(request)
-
-    with daemon(answer), seated() as seat:
-        seat.reset(1)
+    refusals = Refusal("BarrierStuck", "others do not vote", "vote"), Refusal("NewerError", "something")
+    with playing(steps_bring(*refusals)) as (_, seat):
         with pytest.raises(BarrierStuck, match="others do not vote") as caught:
             seat.step(INPUTS)
         assert caught.value.hint == "vote"
@@ -244,8 +241,7 @@ def test_whoever_waits_for_an_answer_is_woken_when_another_thread_closes(
         return None
 
     ended: list[OspBridgeError] = []
-    with daemon(answer) as tiny, seated() as seat:
-        seat.reset(1)
+    with playing(answer) as (tiny, seat):
         seat._limits = (30.0, 30.0)
 
         def step() -> None:
@@ -411,8 +407,7 @@ def test_an_agent_that_comes_back_with_another_interface_is_refused() -> None:
         first = first and not isinstance(request, Attach)
         return usual(request)
 
-    with daemon(answer) as tiny, seated() as seat:
-        seat.reset(1)
+    with playing(answer) as (tiny, seat):
         tiny.hang_up()
         with pytest.raises(HubLost):
             seat.step(INPUTS)
@@ -431,8 +426,7 @@ def test_an_agent_that_is_not_there_yet_when_the_daemon_returns_is_attached_when
                 return Refusal("AgentNotFound", "no agent")
         return usual(request)
 
-    with daemon(answer) as tiny, seated() as seat:
-        seat.reset(1)
+    with playing(answer) as (tiny, seat):
         tiny.hang_up()
         with pytest.raises(HubLost):
             seat.step(INPUTS)
@@ -448,13 +442,8 @@ def test_an_agent_that_is_not_there_yet_when_the_daemon_returns_is_attached_when
     ids=["oversize", "no reply", "a piece", "nothing"],
 )
 def test_garbage_from_the_daemon_is_hub_lost(garbage: bytes) -> None:
-    def answer(request: HubRequest) -> Replies:
-        return garbage if isinstance(request, Step) else usual(request)
-
-    with daemon(answer), seated() as seat:
-        seat.reset(1)
-        with pytest.raises(HubLost):
-            seat.step(INPUTS)
+    with playing(steps_bring(garbage)) as (_, seat), pytest.raises(HubLost):
+        seat.step(INPUTS)
 
 
 WRONG = pytest.mark.parametrize(
@@ -504,13 +493,8 @@ def test_feedback_that_does_not_fit_the_agent_is_hub_lost(
 def test_a_daemon_that_falls_silent_is_given_up_after_its_own_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ospbridge.session.hub_client.MARGIN", 0.1)
 
-    def answer(request: HubRequest) -> Replies:
-        return None if isinstance(request, Step) else usual(request)
-
-    with daemon(answer), seated() as seat:
-        seat.reset(1)
-        with pytest.raises(HubLost, match=r"no reply within 0\.5 s"):
-            seat.step(INPUTS)
+    with playing(steps_bring(None)) as (_, seat), pytest.raises(HubLost, match=r"no reply within 0\.5 s"):
+        seat.step(INPUTS)
 
 
 def test_an_interrupted_wait_costs_the_connection_so_that_no_late_reply_is_taken_for_another() -> None:
@@ -521,8 +505,7 @@ def test_an_interrupted_wait_costs_the_connection_so_that_no_late_reply_is_taken
             return feedback(99.0)
         return usual(request)
 
-    with daemon(answer) as tiny, seated() as seat:
-        seat.reset(1)
+    with playing(answer) as (tiny, seat):
         with pytest.raises(KeyboardInterrupt):
             seat.step(INPUTS)
         tiny.answer = usual

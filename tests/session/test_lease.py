@@ -7,11 +7,13 @@ import fcntl
 import gc
 import json
 import os
+import select
 import shutil
 import socket
 import threading
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import NoReturn
 
 import msgspec
 import pytest
@@ -33,9 +35,6 @@ from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.session.drivers import Driver
 from tests.session.servers import bound, closed_port, lease_of, left_behind
-
-if TYPE_CHECKING:
-    pass
 
 SERVER = Endpoint("127.0.0.1", 45454)
 LEASE = lease_of(SERVER, local_port=9)
@@ -164,49 +163,35 @@ def test_whoever_is_interrupted_while_it_frees_agents_leaves_them_to_the_next(
     assert descriptors() == before
 
 
-class Handlers:
+def answered_together(handlers: list[socket.socket]) -> None:
     """Old handlers of dead clients, of which none answers before all have heard a goodbye."""
-
-    def __init__(self, count: int) -> None:
-        self._heard = threading.Barrier(count)
-        self._sockets = [bound() for _ in range(count)]
-        for sock in self._sockets:
-            sock.settimeout(30)
-        self._threads = [threading.Thread(target=self._serve, args=(sock,)) for sock in self._sockets]
-        self.ports = [sock.getsockname()[1] for sock in self._sockets]
-
-    def _serve(self, sock: socket.socket) -> None:
-        waits = True
-        while True:
+    waiting: dict[socket.socket, bytes] = {}
+    ended = 0
+    while ended < len(handlers):
+        for sock in select.select(handlers, [], [], 30)[0]:
             data, source = sock.recvfrom(100)
-            request = decode_request(data)
-            if isinstance(request, DeregisterFromAgent):
-                if waits:
-                    waits = False
-                    self._heard.wait(30)
-                sock.sendto(DeregisterFromAgentAck(request.agent_id, 1).encode(), source)
-            if isinstance(request, End):
-                sock.sendto(EndAck().encode(), source)
-                return
-
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for thread in self._threads:
-            thread.join()
-        for sock in self._sockets:
-            sock.close()
+            sock.connect(source)
+            if isinstance(decode_request(data), End):
+                sock.send(EndAck().encode())
+                ended += 1
+            elif isinstance(decode_request(data), DeregisterFromAgent):
+                waiting[sock] = DeregisterFromAgentAck(1, 1).encode()
+        if len(waiting) == len(handlers):
+            for sock, answer in waiting.items():
+                sock.send(answer)
+            waiting.clear()
 
 
 @pytest.mark.loopback
 def test_several_dead_sessions_take_the_time_of_one(either: Driver, tmp_path: Path) -> None:
-    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator, Handlers(5) as handlers:
-        for port in handlers.ports:
-            left_behind(simulator.address, tmp_path, handler_port=port)
+    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator, ExitStack() as stack:
+        handlers = [stack.enter_context(bound()) for _ in range(5)]
+        for handler in handlers:
+            left_behind(simulator.address, tmp_path, handler_port=handler.getsockname()[1])
+        answering = threading.Thread(target=answered_together, args=(handlers,))
+        answering.start()
         either.connect(simulator, leases=tmp_path).close()
+        answering.join(30)
         assert not list(tmp_path.iterdir())
 
 

@@ -77,12 +77,6 @@ def test_closed_and_silent_ports_are_told(either: Driver) -> None:
         either.connect(f"127.0.0.1:{silent.getsockname()[1]}", limits=Limits(connect=0.2))
 
 
-@pytest.mark.parametrize("address", ["", ":1", "127.0.0.1:x", "127.0.0.1:0", "no.such.host.invalid:1"])
-def test_an_address_that_is_none_is_told(address: str) -> None:
-    with pytest.raises(ConfigurationError):
-        BlockingSession.connect(address)
-
-
 def test_a_simulator_that_dies_is_noticed_with_the_next_datagram(either: Driver, profile: Profile) -> None:
     with UdpSimulator(SyntheticWorld(1, 1), port=0, profile=profile) as simulator:
         session = either.connect(simulator)
@@ -255,17 +249,6 @@ async def test_cancelling_a_step_leaves_the_session_to_be_rebuilt_and_its_agents
             await session.reset(2)
         await session.aclose()
         assert not simulator.machine.controlled
-
-
-def test_a_step_needs_the_agents_it_is_for(either: Driver, simulator: UdpSimulator) -> None:
-    inputs = np.zeros(2, np.float32)
-    with either.connect(simulator) as session:
-        with pytest.raises(LocalProtocolError, match="controls no agent cannot step"):
-            session.step({"agent1": inputs})
-        session.register("agent1", "agent2")
-        session.reset(1)
-        with pytest.raises(LocalProtocolError, match=r"missing \['agent2'\], not controlled \['other'\]"):
-            session.step({"agent1": inputs, "other": inputs})
 
 
 def step_on(session: BlockingSession, stepping: Event) -> None:
