@@ -78,33 +78,40 @@ async def open_stream(address: StreamAddress, *, within: float, wanted: str = "s
     with trio.move_on_after(within) as scope:
         places = await _resolved(address)
         failure = "nobody answered"
-        for number, (host, port) in enumerate(places):
+        for number, (family, place) in enumerate(places):
             try:
                 # Each address has its share of the time.
                 with trio.move_on_after((scope.deadline - trio.current_time()) / (len(places) - number)):
-                    # With it the kernel takes 16 KiB at most that cannot leave yet: what it took counts as sent.
-                    stream = await trio.open_tcp_stream(host, port)
-                    set_keepalive(stream.socket)
+                    stream = await _connected(family, place)
                     failure = "it does not finish the TLS handshake"
                     return stream if context is None else await _secured(stream, context, address)
             except OSError as error:
-                # trio's own error repeats the address.
-                cause = error.__cause__
-                failure = (
-                    os.strerror(cause.errno) if isinstance(cause, OSError) and cause.errno else str(error)
-                )
+                # Not `strerror`, which trio makes longer and which repeats the address.
+                failure = os.strerror(error.errno) if error.errno else str(error)
     raise UpstreamNotFound(f"no {wanted} accepts connections at {address}: {failure}")
 
 
-async def _resolved(address: StreamAddress) -> list[tuple[str, int]]:
-    """Numeric addresses, each once."""
+async def _connected(family: int, place: tuple[str, int]) -> trio.SocketStream:
+    sock = trio.socket.socket(family, socket.SOCK_STREAM)
+    try:
+        set_keepalive(sock)
+        await sock.connect(place)
+    except BaseException:
+        sock.close()
+        raise
+    # With it the kernel takes 16 KiB at most that cannot leave yet, so that what it took counts as sent.
+    return trio.SocketStream(sock)
+
+
+async def _resolved(address: StreamAddress) -> list[tuple[int, tuple[str, int]]]:
+    """Families and numeric addresses, each once."""
     endpoint = address.endpoint
     try:
         found = await trio.socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:  # trio has rules of its own for names beyond ASCII
         raise unresolved(endpoint.host, error, UpstreamNotFound) from None
-    places = [(str(place[0]), int(place[1])) for _, _, _, _, place in found]
-    far = [host for host, _ in places if not is_loopback(host)]
+    places = [(family, (str(place[0]), int(place[1]))) for family, _, _, _, place in found]
+    far = [host for _, (host, _) in places if not is_loopback(host)]
     if far and address.tls is None and not address.insecure:
         raise ConfigurationError(
             f"{endpoint} is not on this host ({far[0]}), and without TLS anybody between could read and change "
