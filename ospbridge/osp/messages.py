@@ -180,7 +180,7 @@ class Reply(Message):
     """What a server sends."""
 
 
-class _Vectors(Message):
+class Vectors(Message):
     """A message with vectors. ``announced``: their counts as sent, where the server cut the datagram."""
 
     announced: tuple[int, ...] | None = field(default=None, kw_only=True)
@@ -408,11 +408,11 @@ class SetValueAck(Reply, code=Code.SET_VALUE_ACK):
     status: Byte
 
 
-class RegisterForValue(_Vectors, Request, code=Code.REGISTER_FOR_VALUE):
+class RegisterForValue(Vectors, Request, code=Code.REGISTER_FOR_VALUE):
     ids: Integers
 
 
-class RegisterForValueAck(_Vectors, Reply, code=Code.REGISTER_FOR_VALUE_ACK):
+class RegisterForValueAck(Vectors, Reply, code=Code.REGISTER_FOR_VALUE_ACK):
     """Ids that were found, 0 for the others. The document sends no count, real servers do: both are read."""
 
     ids: Integers
@@ -442,11 +442,11 @@ class RegisterForValueAck(_Vectors, Reply, code=Code.REGISTER_FOR_VALUE_ACK):
         return cls(reader.ints(whole, "ids"), counted=False)
 
 
-class DeregisterFromValue(_Vectors, Request, code=Code.DEREGISTER_FROM_VALUE):
+class DeregisterFromValue(Vectors, Request, code=Code.DEREGISTER_FROM_VALUE):
     ids: Integers
 
 
-class DeregisterFromValueAck(_Vectors, Reply, code=Code.DEREGISTER_FROM_VALUE_ACK):
+class DeregisterFromValueAck(Vectors, Reply, code=Code.DEREGISTER_FROM_VALUE_ACK):
     ids: Integers
 
 
@@ -470,7 +470,7 @@ class ResetSimulationCompletedAck(Request, Reply, code=Code.RESET_SIMULATION_COM
     """Code 76: the server's notification in the document, the client's answer in practice."""
 
 
-class NextSimulationStep(_Vectors, Request, code=Code.NEXT_SIMULATION_STEP):
+class NextSimulationStep(Vectors, Request, code=Code.NEXT_SIMULATION_STEP):
     """``inputs``: float32[n_inputs], in the order of the agent's info."""
 
     agent_id: Integer
@@ -481,7 +481,7 @@ class NextSimulationStepAck(Reply, code=Code.NEXT_SIMULATION_STEP_ACK):
     agent_id: Integer
 
 
-class StepCompleted(_Vectors, Reply, code=Code.NEXT_SIMULATION_STEP_COMPLETED):
+class StepCompleted(Vectors, Reply, code=Code.NEXT_SIMULATION_STEP_COMPLETED):
     """One agent's share of a completed step.
 
     ``outputs``: float32[n_outputs], ``infos``: float32[n_infos]; views of the datagram, not writeable. ``events``:
@@ -517,7 +517,7 @@ def decode_reply(data: bytes, *, limit: int | None = None) -> Message | Truncate
     if limit is None or len(data) < limit - 2:
         return kind.decode(data)
     reader = Reader(data, cut=True)
-    if issubclass(kind, _Vectors):
+    if issubclass(kind, Vectors):
         # Behind the last whole value stand the end byte, or up to three bytes of another value.
         message = kind._read(reader)  # noqa: SLF001  # our own
         if message.announced is not None:

@@ -20,31 +20,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 import numpy as np
 
 from ospbridge.interface import Endpoint
+from ospbridge.osp import messages
 from ospbridge.osp.codes import PROTOCOL_MAJOR, PROTOCOL_MINOR, Code
-from ospbridge.osp.messages import (
-    AgentInfo,
-    AgentInfoNext,
-    AgentOverview,
-    AgentOverviewNext,
-    DeregisterFromAgentAck,
-    DeregisterFromEventAck,
-    DeregisterFromValueAck,
-    EndAck,
-    InitAck,
-    Message,
-    NextSimulationStep,
-    NextSimulationStepAck,
-    RegisterForAgentAck,
-    RegisterForEventAck,
-    RegisterForValueAck,
-    ResetCommunicationAck,
-    ResetSimulationAck,
-    SetValueAck,
-    StepCompleted,
-    ValueContent,
-    ValueIds,
-    ValueInfo,
-)
 from ospbridge.osp.profile import InitForm
 from ospbridge.osp.repository import Simulation
 from ospbridge.osp.wire import INT, decode_text, encode_text
@@ -63,14 +40,10 @@ SILENT: Final = 60.0
 """Seconds of silence after which a handler without agents may be closed to make room for a new client."""
 STALL: Final = 0.05
 """How long a stalled completion is delayed: one wait of the real server's handler, begun anew by any datagram."""
-_INPUTS_BEGIN: Final = NextSimulationStep.HEAD.size
+_INPUTS_BEGIN: Final = messages.NextSimulationStep.HEAD.size
 _HASH_STIR: Final = 61
 """Stirs the order in which REGISTER_FOR_VALUE compares ids; a hash order, of which one entry was seen (61 first)."""
 _ASCII_ONLY: Final = bytes(byte if byte < 0x80 else 0 for byte in range(256))
-_VECTORS_BEGIN: Final[dict[int, int]] = {
-    message.CODE: message.HEAD.size
-    for message in (StepCompleted, RegisterForValueAck, DeregisterFromValueAck)
-}
 _ACKS_OF: Final[dict[int, frozenset[int]]] = {
     Code.NEXT_SIMULATION_STEP_COMPLETED: frozenset({Code.NEXT_SIMULATION_STEP_COMPLETED_ACK}),
     Code.RESET_SIMULATION_COMPLETED: frozenset(
@@ -131,13 +104,15 @@ class AgentControl:
         self.agent = agent
         self.id = agent_id
         self.handler: Handler | None = None
-        self.request_size = NextSimulationStep.length(len(agent.inputs))
-        self.ack = NextSimulationStepAck.pack(agent_id) + profile.end
+        self.request_size = messages.NextSimulationStep.length(len(agent.inputs))
+        self.ack = messages.NextSimulationStepAck.pack(agent_id) + profile.end
         self.head = self.header(0, 0)
 
     def header(self, events: int, observed: int) -> bytes:
         """How a completion begins, up to the outputs."""
-        return StepCompleted.pack(self.id, len(self.agent.outputs), len(self.agent.infos), events, observed)
+        return messages.StepCompleted.pack(
+            self.id, len(self.agent.outputs), len(self.agent.infos), events, observed
+        )
 
     def take_inputs(self, data: bytes) -> bool:
         """Write a request's inputs, clamped to their range; NaN passes. False if their number is wrong.
@@ -220,11 +195,11 @@ class ServerMachine:
         """A datagram came to the main port. Whatever is not an INIT of this server's form is ignored."""
         self.clock.now = now
         if not data or data[0] != Code.INIT_COMMUNICATION:
-            self.problem(NO_INIT)
+            self.problems[NO_INIT] += 1
         elif self._version(data) != (PROTOCOL_MAJOR, PROTOCOL_MINOR):
-            self.problem(OTHER_INIT)
+            self.problems[OTHER_INIT] += 1
         elif len(self._handlers) >= self._max_handlers and not self._make_room(now):
-            self.problem("INIT beyond the limit of handlers")
+            self.problems["INIT beyond the limit of handlers"] += 1
         else:
             self._last_handler_id += 1
             handler = self._handlers[self._last_handler_id] = Handler(self, self._last_handler_id, peer)
@@ -287,10 +262,6 @@ class ServerMachine:
     def send(self, handler_id: int, data: bytes) -> None:
         """Queue a datagram."""
         self._effects.append(Send(handler_id, data))
-
-    def problem(self, kind: str) -> None:
-        """Count a datagram that was not understood."""
-        self.problems[kind] += 1
 
     def wake(self) -> None:
         """Look at the barrier because of a request: at once, unless this is one of the times when that is lost."""
@@ -456,9 +427,9 @@ class Handler:
     def evict(self, *, told: bool) -> None:
         """End this connection because somebody restarts the communication."""
         if told:
-            self.reply(ResetCommunicationAck())
+            self.send(messages.ResetCommunicationAck.pack())
             if self.profile.stray_reset_ack:
-                self.reply(ResetSimulationAck())
+                self.send(messages.ResetSimulationAck.pack())
         self.machine.close(self)
 
     # --- datagrams and time ----------------------------------------------------------------------------------------
@@ -472,21 +443,21 @@ class Handler:
         if self.awaited is not None and code != Code.RESET_COMMUNICATION:
             # Whatever comes is the awaited acknowledgement, and lost if it was something else.
             if code not in _ACKS_OF[self.awaited]:
-                self.machine.problem("datagram eaten in place of an acknowledgement")
+                self.machine.problems["datagram eaten in place of an acknowledgement"] += 1
                 self._completions.clear()
             self.awaited = None
             self._go_on()
         elif code in self.COMMANDS:
             self.COMMANDS[code](self, data)
         elif code not in _ACKS:
-            self.machine.problem("unknown command")
+            self.machine.problems["unknown command"] += 1
 
     def handle_timer(self) -> None:
         """``deadline`` has come."""
         self.deadline = None
         if not self._greeted:
             self._greeted = True
-            self.reply(InitAck(form=self.profile.init_form))
+            self.send(messages.InitAck(form=self.profile.init_form).encode())
         self._go_on()
 
     def tell(self, what: Code) -> None:
@@ -533,24 +504,24 @@ class Handler:
     def _step(self, data: bytes) -> None:
         control = self.controlled.get(_int(data))
         if control is None:
-            self.machine.problem("step of an agent that the client does not control")
+            self.machine.problems["step of an agent that the client does not control"] += 1
             return
         if not control.take_inputs(data):
-            self.machine.problem("step with a wrong number of inputs")
+            self.machine.problems["step with a wrong number of inputs"] += 1
         self.machine.send(self.id, control.ack)
         self.machine.step_requests.append((self, control))
         self.machine.wake()
 
     def _reset(self, data: bytes) -> None:
-        self.reply(ResetSimulationAck())
+        self.send(messages.ResetSimulationAck.pack())
         if self.controlled or self.profile.requests_outlive_sessions:
             self.machine.reset_requests.append((self, _int(data)))
             self.machine.wake()
 
     def _end(self, _data: bytes) -> None:
         if self.events.last_id and not self.profile.end_after_events_is_safe:
-            self.machine.problem("END after an event registration: the real server dies of it")
-        self.reply(EndAck())
+            self.machine.problems["END after an event registration: the real server dies of it"] += 1
+        self.send(messages.EndAck.pack())
         self.machine.close(self)
 
     def _restart_communication(self, _data: bytes) -> None:
@@ -560,23 +531,23 @@ class Handler:
 
     def _overview(self, _data: bytes) -> None:
         self._knows_agents = True
-        self.send(AgentOverview.pack(len(self.machine.controls)))
+        self.send(messages.AgentOverview.pack(len(self.machine.controls)))
         for index, control in enumerate(self.machine.controls):
             kind, name = self.text(control.agent.interface.type), self.text(control.agent.name)
-            self.send(AgentOverviewNext.pack(index, control.id, kind, control.handler is None, name))
+            self.send(messages.AgentOverviewNext.pack(index, control.id, kind, control.handler is None, name))
         self._await_ack(Code.AGENT_OVERVIEW)
 
     def _info(self, data: bytes) -> None:
         control = self._known_agent(_int(data))
         if control is None:
-            self.machine.problem("info of an unknown agent")
-            self.reply(AgentInfo(0, 0, 0, 0, ""))
+            self.machine.problems["info of an unknown agent"] += 1
+            self.send(messages.AgentInfo.pack(0, 0, 0, 0, b"\0"))
             return
         face = control.agent.interface
         counts = len(face.inputs), len(face.outputs), len(face.infos)
-        self.send(AgentInfo.pack(control.id, *counts, self.text(face.name)))
+        self.send(messages.AgentInfo.pack(control.id, *counts, self.text(face.name)))
         for index, value in enumerate((*face.inputs, *face.outputs, *face.infos)):
-            self.send(AgentInfoNext.pack(index, value.min, value.max, self.text(value.name)))
+            self.send(messages.AgentInfoNext.pack(index, value.min, value.max, self.text(value.name)))
         self._await_ack(Code.AGENT_INFO)
 
     def _register(self, data: bytes) -> None:
@@ -585,7 +556,7 @@ class Handler:
         if control is not None and done:
             control.handler = self
             self.controlled = dict(sorted({**self.controlled, control.id: control}.items()))
-        self.send(RegisterForAgentAck.pack(_int(data), done))
+        self.send(messages.RegisterForAgentAck.pack(_int(data), done))
         self.machine.settle()
 
     def _deregister(self, data: bytes) -> None:
@@ -596,7 +567,7 @@ class Handler:
             status = 1
         else:
             status = self.profile.foreign_deregister_status if self._known_agent(agent_id) else 2
-        self.send(DeregisterFromAgentAck.pack(agent_id, status))
+        self.send(messages.DeregisterFromAgentAck.pack(agent_id, status))
         self.machine.settle()
 
     def _known_agent(self, agent_id: int) -> AgentControl | None:
@@ -609,25 +580,25 @@ class Handler:
     def _register_event(self, data: bytes) -> None:
         name = self._string(data, 1)
         known = name in self.machine.simulation.event_names
-        self.send(RegisterForEventAck.pack(self.events.register(name) if known else 0))
+        self.send(messages.RegisterForEventAck.pack(self.events.register(name) if known else 0))
 
     def _deregister_event(self, data: bytes) -> None:
         """The id is echoed whether it was known or not (observed on a NERD server)."""
         self.events.deregister(_int(data))
-        self.send(DeregisterFromEventAck.pack(_int(data)))
+        self.send(messages.DeregisterFromEventAck.pack(_int(data)))
 
     # --- variables: section 4.5 ------------------------------------------------------------------------------------
 
     def _list_values(self, data: bytes) -> None:
         found = self.machine.repository.find(self._string(data, 1))
-        self.send(ValueIds.pack(len(found)))
+        self.send(messages.ValueIds.pack(len(found)))
         for index, variable in enumerate(found):
             value_id = self.value_ids.get(variable.name)
             if value_id is None:
                 self.values.append(variable)
                 value_id = self.value_ids[variable.name] = len(self.values)
             kind, name = self.text(variable.type), self.text(variable.name)
-            self.send(ValueInfo.pack(index, value_id, kind, name))
+            self.send(messages.ValueInfo.pack(index, value_id, kind, name))
 
     def _get_value(self, data: bytes) -> None:
         self._send_value(_int(data))
@@ -636,20 +607,20 @@ class Handler:
         value_id = _int(data)
         variable = self._known_value(value_id)
         status = 2 if variable is None else int(variable.set(self._string(data, 5)))
-        self.send(SetValueAck.pack(value_id, status))
+        self.send(messages.SetValueAck.pack(value_id, status))
 
     def _observe(self, data: bytes) -> None:
         count, found = self._observable(data)
         # In order, each once; a count may be as large as a datagram.
         self._observed = list(dict.fromkeys((*self._observed, *filter(None, found))))
         counted = not self.profile.register_for_value_works
-        self.reply(RegisterForValueAck(tuple(found), announced=(count,), counted=counted))
+        self.send(messages.RegisterForValueAck(tuple(found), announced=(count,), counted=counted).encode())
 
     def _observe_no_more(self, data: bytes) -> None:
         count, found = self._observable(data)
         dropped = frozenset(found)
         self._observed = [value_id for value_id in self._observed if value_id not in dropped]
-        self.reply(DeregisterFromValueAck(tuple(found), announced=(count,)))
+        self.send(messages.DeregisterFromValueAck(tuple(found), announced=(count,)).encode())
 
     def _observable(self, data: bytes) -> tuple[int, list[int]]:
         """The count to answer with, and each requested id, or 0 where it is refused.
@@ -671,9 +642,9 @@ class Handler:
         """Send what a variable holds; id -1 and nothing for one that this client does not know."""
         variable = self._known_value(value_id)
         if variable is None:
-            self.reply(ValueContent(-1, ""))
+            self.send(messages.ValueContent.pack(-1, b"\0"))
         else:
-            self.send(ValueContent.pack(value_id, self.text(variable.get())))
+            self.send(messages.ValueContent.pack(value_id, self.text(variable.get())))
 
     def _known_value(self, value_id: int) -> Variable | None:
         """The variable that was listed for this client under that id."""
@@ -700,10 +671,6 @@ class Handler:
             raw = text.encode("utf-8", "replace")
         return (raw.translate(_ASCII_ONLY) if self.profile.ascii_only else raw.partition(b"\0")[0]) + b"\0"
 
-    def reply(self, message: Message) -> None:
-        """Send a message without texts."""
-        self.send(message.encode())
-
     def send(self, data: bytes) -> None:
         """Send a datagram. One that is too long for this kind of server loses its end without a word.
 
@@ -711,11 +678,11 @@ class Handler:
         """
         end, limit = self.profile.end, self.profile.datagram_limit
         if limit is not None and len(data) >= limit - 1:
-            head = _VECTORS_BEGIN.get(data[0])
-            if head is None:
-                data, end = data[: limit - 2] + b"\0", b""
+            kind = messages.REPLIES[data[0]]
+            if issubclass(kind, messages.Vectors):
+                data = data[: limit - 1 - (limit - 1 - kind.HEAD.size) % 4]
             else:
-                data = data[: head + (limit - 1 - head) // 4 * 4]
+                data, end = data[: limit - 2] + b"\0", b""
         self.machine.send(self.id, data + end)
 
     COMMANDS: ClassVar[dict[int, Callable[[Handler, bytes], None]]] = {

@@ -5,18 +5,16 @@ python -m tests.fuzz all --long                      # every target, until one d
 python -m tests.fuzz osp-reply --seed 17             # the input of that number once more
 python -m tests.fuzz osp-reply --inputs 1000000      # those from number 0, or from --seed, on
 python -m tests.fuzz osp-reply --hex 5501
-python -m tests.fuzz osp-reply --atheris --inputs 100000    # guided by coverage (`pip install atheris`)
 """
 
 from __future__ import annotations
 
 import argparse
-import random
 import sys
-import tempfile
-from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
+
+from tests.fuzz.running import TARGETS, Found, attempt, run_corpus, run_many
 
 if TYPE_CHECKING:
     from tests.fuzz.target import Target
@@ -30,26 +28,15 @@ def main() -> int:
     parser.add_argument("--inputs", type=int)
     parser.add_argument("--long", action="store_true", help="as many inputs as the long check runs")
     parser.add_argument("--hex")
-    parser.add_argument("--atheris", action="store_true")
     options = parser.parse_args()
-    if options.atheris:
-        import atheris
-
-        # Only what is imported below is guided by.
-        with atheris.instrument_imports(include=["ospbridge"]):
-            from tests.fuzz.running import TARGETS
-    else:
-        from tests.fuzz.running import TARGETS
     if options.list:
         print("\n".join(TARGETS))
         return 0
     names = list(TARGETS) if options.target == "all" else [options.target]
     if not TARGETS.keys() >= set(names):
         parser.error(f"name one of {', '.join(TARGETS)}, or all")
-    if len(names) > 1 and (options.atheris or options.hex is not None):
-        parser.error("--atheris and --hex are for one target")
-    if options.atheris:
-        return guided(TARGETS[options.target], options.inputs or 100_000, options.seed or 1)
+    if len(names) > 1 and options.hex is not None:
+        parser.error("--hex is for one target")
     for name in names:
         seeded(TARGETS[name], options)
     return 0
@@ -57,8 +44,6 @@ def main() -> int:
 
 def seeded(target: Target, options: argparse.Namespace) -> None:
     """Raises Found, and prints it."""
-    from tests.fuzz.running import Found, attempt, run_corpus, run_many
-
     count = options.inputs or (1 if options.seed is not None else target.inputs)
     count = target.long if options.long else count
     began = perf_counter()
@@ -72,35 +57,6 @@ def seeded(target: Target, options: argparse.Namespace) -> None:
         print(found, file=sys.stderr)
         raise
     print(f"{target.name}: {corpus} + {count} inputs in {perf_counter() - began:.0f} s", flush=True)
-
-
-def guided(target: Target, count: int, seed: int) -> int:
-    """What was found is printed, in hexadecimal; the process ends with it, as libFuzzer has it."""
-    import atheris
-
-    from tests.fuzz.running import Found, attempt
-
-    corpus = list(target.corpus.values())
-
-    def one(data: bytes) -> None:
-        try:
-            attempt(target, "atheris", data)
-        except Found as found:
-            print(found, file=sys.stderr, flush=True)
-            raise
-
-    def mutate(data: bytes, longest: int, number: int) -> bytes:
-        chance = random.Random(number)
-        return target.mutate(chance, bytes(data), corpus)[:longest]
-
-    with tempfile.TemporaryDirectory() as directory:
-        for number, data in enumerate(corpus):
-            (Path(directory) / str(number)).write_bytes(data)
-        # Its own way to say how many: libFuzzer's ends the process without leaving the block.
-        arguments = [sys.argv[0], f"-atheris_runs={count}", f"-seed={seed}", "-max_len=20000", directory]
-        atheris.Setup(arguments, one, custom_mutator=mutate)
-        atheris.Fuzz()
-    return 0
 
 
 if __name__ == "__main__":

@@ -8,34 +8,10 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
+_POWERS = (0, 1, 2, 3, 4, 6, 7, 8, 10, 12, 15, 16, 24, 30)
 INTEGERS = (
-    *(
-        -(2**31),
-        -1000,
-        -3,
-        -2,
-        -1,
-        0,
-        1,
-        2,
-        3,
-        4,
-        5,
-        7,
-        8,
-        15,
-        16,
-        64,
-        100,
-        120,
-        127,
-        128,
-        250,
-        253,
-        254,
-        255,
-    ),
-    *(256, 257, 300, 1000, 1022, 1023, 1024, 4096, 32767, 65535, 65536, 10**6, 2**24, 2**30, 2**31 - 1),
+    *(number for power in _POWERS for number in (2**power - 1, 2**power, -(2**power))),
+    *(5, 100, 120, 250, 253, 254, 257, 300, 1000, -1000, 1022, 10**6, 2**31 - 1, -(2**31)),
 )
 """Counts, lengths and ids that protocols stumble over."""
 LARGE = (*INTEGERS, 2**31, 2**32 - 1, 2**32, 2**53, 2**62, 2**63 - 1, 2**63, 2**64 - 1, -(2**63))

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
     from tests.storm.kernel import Kernel
 
-__all__ = ["Hang", "Work", "run"]
-
 SIMULATOR: Final = Endpoint("127.0.0.1", 45454)
 HUB: Final = Path("/storm/hub.sock")
 UPSTREAM: Final = StreamAddress(Endpoint("127.0.0.1", 5555))

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tests.osp.pair import Datagram, Fault, Pair
     from tests.storm.lives import Life, Storm, Untruth, Weather
 
-__all__ = ["Verdict", "judge"]
-
 REQUEST_HEAD: Final = 9
 """Bytes before the inputs of a step request ..."""
 COMPLETION_HEAD: Final = 21

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from tests.storm.lives import Storm
 
-__all__ = ["faults", "played"]
-
 
 def played(storm: Storm) -> tuple[Work, list[str]]:
     """What came of a storm over a whole bridge, and what did not hold."""

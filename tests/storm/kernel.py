@@ -21,8 +21,6 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Epoll", "Kernel", "Patient", "Poll", "Socket"]
-
 HOST: Final = "127.0.0.1"
 FIRST_DESCRIPTOR: Final = 1_000_000
 """Far from those that are real."""
@@ -38,7 +36,7 @@ class Kernel:
     def __init__(self) -> None:
         self.descriptors = itertools.count(FIRST_DESCRIPTOR)
         self.ports = itertools.count(FIRST_PORT)
-        self.files: dict[int, File | Epoll] = {}
+        self.files: dict[int, File] = {}
         self.bound: dict[tuple[str, int], Socket] = {}
         self.listening: dict[str, Socket] = {}
         self.carried = 0
@@ -55,20 +53,20 @@ class Kernel:
             receiver.datagrams.append((data, sender.name))
             receiver.changed()
 
-    def add(self, file: File | Epoll) -> int:
+    def add(self, file: File) -> int:
         """A descriptor for it: one more, where it has one already."""
         descriptor = next(self.descriptors)
         self.files[descriptor] = file
         return descriptor
 
-    def file(self, which: Any) -> File | Epoll | None:
+    def file(self, which: Any) -> File | None:
         """A file of this kernel's, by itself or its descriptor."""
-        if isinstance(which, (File, Epoll)):
+        if isinstance(which, Socket | Epoll):
             return which
         return self.files.get(which) if isinstance(which, int) else None
 
 
-async def until_ready(files: Iterable[File | Epoll], until: float) -> None:
+async def until_ready(files: Iterable[File], until: float) -> None:
     """Until something changes at one of them, or that time has come."""
     news = trio.Event()
     watched = [each for file in files for each in file.watched]
@@ -82,30 +80,11 @@ async def until_ready(files: Iterable[File | Epoll], until: float) -> None:
             each.watchers.remove(news)
 
 
-class File:
-    """What can be waited for."""
+class Socket:
+    """UDP over IPv4, or a Unix stream; never blocks."""
 
     ended = False
     """The other end of a stream was closed."""
-    readable: bool
-
-    def __init__(self) -> None:
-        self.kernel = Kernel.current
-        self.watchers: list[trio.Event] = []
-        self.changes = 0
-
-    @property
-    def watched(self) -> list[File | Epoll]:
-        return [self]
-
-    def changed(self) -> None:
-        self.changes += 1
-        for each in self.watchers:
-            each.set()
-
-
-class Socket(File):
-    """UDP over IPv4, or a Unix stream; never blocks."""
 
     def __enter__(self) -> Self:
         return self
@@ -114,7 +93,9 @@ class Socket(File):
         self.close()
 
     def __init__(self, family: int = socket.AF_INET, kind: int = socket.SOCK_STREAM, proto: int = 0) -> None:
-        super().__init__()
+        self.kernel = Kernel.current
+        self.watchers: list[trio.Event] = []
+        self.changes = 0
         self.family, self.type, self.proto = family, kind, proto
         self.name: tuple[str, int] | None = None
         self.peer: tuple[str, int] | None = None
@@ -133,6 +114,15 @@ class Socket(File):
         return one, other
 
     # --- what it is ------------------------------------------------------------------------------------------------
+
+    @property
+    def watched(self) -> list[File]:
+        return [self]
+
+    def changed(self) -> None:
+        self.changes += 1
+        for each in self.watchers:
+            each.set()
 
     def fileno(self) -> int:
         return self._descriptor
@@ -156,7 +146,7 @@ class Socket(File):
         return self.name
 
     @property
-    def readable(self) -> bool:  # type: ignore[override]
+    def readable(self) -> bool:
         return bool(self.datagrams or self.refused or self.backlog or self.stream or self.ended)
 
     # --- life ------------------------------------------------------------------------------------------------------
@@ -262,32 +252,6 @@ class Socket(File):
             raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
 
 
-class Patient:
-    """As ``transport.patient.Patient``."""
-
-    def __init__(self, sock: Socket) -> None:
-        self._socket = sock
-        self._seconds = 0.0
-
-    def settimeout(self, seconds: float) -> None:
-        self._seconds = seconds
-
-    def _wait(self) -> None:
-        until = trio.current_time() + self._seconds
-        while not self._socket.readable:
-            if trio.current_time() >= until:
-                raise TimeoutError
-            greenback.await_(until_ready([self._socket], until))
-
-    def recv(self, size: int) -> bytes:
-        self._wait()
-        return self._socket.recv(size)
-
-    def recv_into(self, buffer: Any) -> int:
-        self._wait()
-        return self._socket.recv_into(buffer)
-
-
 class Epoll:
     """``select.epoll``, as far as it is used."""
 
@@ -323,7 +287,7 @@ class Epoll:
         self._kernel.files.pop(self._descriptor, None)
 
     @property
-    def watched(self) -> list[File | Epoll]:
+    def watched(self) -> list[File]:
         return [self, *(each for _, file in self._members for each in file.watched)]
 
     @property
@@ -331,7 +295,7 @@ class Epoll:
         return sum(file.changes for _, file in self._members)
 
     @property
-    def _members(self) -> list[tuple[int, File | Epoll]]:
+    def _members(self) -> list[tuple[int, File]]:
         """Sets may be members of others."""
         found = ((descriptor, self._kernel.files.get(descriptor)) for descriptor in self._masks)
         return [(descriptor, file) for descriptor, file in found if file is not None]
@@ -367,11 +331,14 @@ class Epoll:
         return ready
 
 
+File = Socket | Epoll
+
+
 class Poll:
     """``select.poll``, as far as it is used: for reading."""
 
     def __init__(self) -> None:
-        self._files: dict[int, File | Epoll] = {}
+        self._files: dict[int, File] = {}
 
     def register(self, which: Socket | int, mask: int = select.POLLIN) -> None:
         assert mask == select.POLLIN, "streams here always have room"

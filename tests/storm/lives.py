@@ -12,23 +12,6 @@ from ospbridge.simulator.synthetic import expected
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = [
-    "DIFFERENT",
-    "HARSH",
-    "HORIZON",
-    "INPUTS",
-    "MILD",
-    "NEUTRAL",
-    "OUTPUTS",
-    "Episode",
-    "Life",
-    "Storm",
-    "Untruth",
-    "Weather",
-    "inputs",
-    "untrue",
-]
-
 HORIZON: Final = 20
 """Steps of an episode that nothing ends before."""
 INPUTS: Final = 2

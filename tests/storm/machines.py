@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from ospbridge.osp.client import Exchange
 
-__all__ = ["perform"]
-
 REORDERED: Final = 1e-3
 """Seconds by which one datagram lets others overtake it, at most."""
 LIMITS: Final = Limits()

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from tests.storm.explaining import Verdict
 
-__all__ = ["WEATHERS", "storm_of"]
-
 CALM: Final = Weather(0.0, 0.0, 0.0, 0.0, delay_max=0.08)
 WEATHERS: Final = {
     "loses 10 %": replace(CALM, drop=0.1),

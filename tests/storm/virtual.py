@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
     from ospbridge.record.spool import Entry, Made
 
-__all__ = ["Signals", "Streams", "pause", "virtual"]
-
 
 def pause(seconds: float) -> None:
     """``time.sleep`` for whoever blocks."""

@@ -24,7 +24,6 @@ def test_the_repository_has_time_seed_step_size_and_every_interface_value(profil
     names = set(Server(profile, EchoWorld((1, 2, 1), names=["cart"])).join().find(".*"))
     assert names == {
         "/Simulation/SimulationTime",
-        "/Simulation/RealTime",
         "/Simulation/TimeStepSize",
         "/Simulation/IterationsPerStep",
         "/Simulation/Seed",
@@ -97,7 +96,6 @@ def test_an_unknown_value_reads_as_id_minus_1_and_sets_with_status_2(profile: Pr
         ("/Sim/Gravity", ["9.5", "inf", "nan", "-1E5"], ["x", "1,5", "\u0661"]),
         ("/Sim/A1/in/0", ["0.5", "-1"], ["x", ""]),
         ("/Simulation/SimulationTime", ["1", "0.25"], ["x", "", "nan", "inf"]),
-        ("/Simulation/RealTime", [], ["0"]),
         ("/Sim/A1/out/0", [], ["0.5"]),
         ("/Sim/A1/info/0", [], ["0.5"]),
     ],
