@@ -1,21 +1,27 @@
-"""The layout of every message, byte by byte, and what is refused when one is made.
+"""The layout of every message, byte by byte, what is refused, and what holds for all messages and all bytes.
 
-The bytes are those of OSP.md, section 1, as a real server speaks; forms that only the document has are marked so.
+The bytes are those of OSP.md, section 1, as a real server speaks; forms that only the document has are marked so. That
+any bytes give a message or RemoteProtocolError, and nothing else, is what `tests/fuzz` looks at.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import struct
+import tracemalloc
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ospbridge.errors import LocalProtocolError, RemoteProtocolError
 from ospbridge.osp import messages as osp
 from ospbridge.osp.messages import REPLIES, REQUESTS, Message, Truncated, Wire, decode_reply, decode_request
 from ospbridge.osp.profile import InitForm
 
-VECTORS = (Wire.FLOATS, Wire.INTEGERS)
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def floats(*values: float) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -111,19 +117,19 @@ REPLY_LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("wire, message", REQUEST_LAYOUTS.values(), ids=REQUEST_LAYOUTS)
-def test_a_request_is_laid_out_as_observed(wire: str, message: Message) -> None:
+@pytest.mark.parametrize(
+    "decode, wire, message",
+    [
+        *((decode_request, *layout) for layout in REQUEST_LAYOUTS.values()),
+        *((decode_reply, *layout) for layout in REPLY_LAYOUTS.values()),
+    ],
+    ids=[*REQUEST_LAYOUTS, *REPLY_LAYOUTS],
+)
+def test_a_message_is_laid_out_as_observed(
+    decode: Callable[[bytes], Message], wire: str, message: Message
+) -> None:
     data = bytes.fromhex(wire)
-    decoded = decode_request(data)
-    assert decoded == message
-    assert message.encode(end=wire.endswith(" 78")) == data
-
-
-@pytest.mark.parametrize("wire, message", REPLY_LAYOUTS.values(), ids=REPLY_LAYOUTS)
-def test_a_reply_is_laid_out_as_observed(wire: str, message: Message) -> None:
-    data = bytes.fromhex(wire)
-    decoded = decode_reply(data)
-    assert decoded == message
+    assert decode(data) == message
     assert message.encode(end=wire.endswith(" 78")) == data
 
 
@@ -211,21 +217,22 @@ MALFORMED_REPLIES = {
 }
 
 
-@pytest.mark.parametrize("wire, offset, message", MALFORMED_REQUESTS.values(), ids=MALFORMED_REQUESTS)
-def test_a_malformed_request_is_refused_with_offset_and_bytes(wire: str, offset: int, message: str) -> None:
+@pytest.mark.parametrize(
+    "decode, wire, offset, message",
+    [
+        *((decode_request, *malformed) for malformed in MALFORMED_REQUESTS.values()),
+        *((decode_reply, *malformed) for malformed in MALFORMED_REPLIES.values()),
+    ],
+    ids=[*MALFORMED_REQUESTS, *MALFORMED_REPLIES],
+)
+def test_a_malformed_datagram_is_refused_with_offset_and_bytes(
+    decode: Callable[[bytes], Message], wire: str, offset: int, message: str
+) -> None:
     data = bytes.fromhex(wire)
     with pytest.raises(RemoteProtocolError, match=message) as caught:
-        decode_request(data)
+        decode(data)
     assert (caught.value.offset, caught.value.data) == (offset, data)
     assert data[:48].hex(" ") in str(caught.value)
-
-
-@pytest.mark.parametrize("wire, offset, message", MALFORMED_REPLIES.values(), ids=MALFORMED_REPLIES)
-def test_a_malformed_reply_is_refused_with_offset_and_bytes(wire: str, offset: int, message: str) -> None:
-    data = bytes.fromhex(wire)
-    with pytest.raises(RemoteProtocolError, match=message) as caught:
-        decode_reply(data)
-    assert (caught.value.offset, caught.value.data) == (offset, data)
 
 
 UNFIT: list[tuple[type[Message], tuple[object, ...], str]] = [
@@ -253,26 +260,149 @@ def test_a_field_that_does_not_fit_is_refused_by_name(
 # --- heads and sizes of what is compared byte for byte --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("outputs, infos", [(0, 0), (3, 0), (2, 5)])
-def test_a_completion_begins_with_its_packed_head_and_is_as_long_as_it_says(outputs: int, infos: int) -> None:
-    data = osp.StepCompleted(7, floats(*range(outputs)), floats(*range(infos))).encode()
-    assert data.startswith(osp.StepCompleted.pack(7, outputs, infos, 0, 0))
-    assert len(data) == osp.StepCompleted.length(outputs + infos)
+def test_vectors_stand_behind_a_packed_head_and_their_number_says_the_length() -> None:
+    data = osp.StepCompleted(7, floats(1.0, 2.0), floats(3.0)).encode()
+    assert data == osp.StepCompleted.pack(7, 2, 1, 0, 0) + floats(1.0, 2.0, 3.0).tobytes()
+    assert len(data) == osp.StepCompleted.length(3)
+    request = osp.NextSimulationStep(7, floats(0.5, -1.0)).encode()
+    assert request == osp.NextSimulationStep.pack(7, 2) + floats(0.5, -1.0).tobytes()
+    assert len(osp.NextSimulationStep.pack(7, 2)) == osp.NextSimulationStep.HEAD.size
 
 
-def test_the_inputs_of_a_step_request_stand_behind_its_head() -> None:
-    data = osp.NextSimulationStep(7, floats(0.5, -1.0)).encode()
-    head = osp.NextSimulationStep.pack(7, 2)
-    assert len(head) == osp.NextSimulationStep.HEAD.size
-    assert data == head + floats(0.5, -1.0).tobytes()
+# --- all messages ---------------------------------------------------------------------------------------------------
+
+
+INTEGERS = st.integers(-(2**31), 2**31 - 1)
+BYTES = st.integers(0, 255)
+TEXTS = st.text(st.characters(min_codepoint=1, max_codepoint=255), max_size=40)
+FLOATS = st.floats(width=32)
+VECTORS = st.lists(FLOATS, max_size=40).map(lambda values: np.array(values, dtype=np.float32))
+IDS = st.lists(INTEGERS, max_size=40).map(tuple)
+BY_WIRE_TYPE: dict[Wire, st.SearchStrategy[Any]] = {
+    Wire.INTEGER: INTEGERS,
+    Wire.COUNT: st.integers(0, 2**31 - 1),
+    Wire.BYTE: BYTES,
+    Wire.TEXT: TEXTS,
+    Wire.REAL: FLOATS,
+    Wire.FLOATS: VECTORS,
+    Wire.INTEGERS: IDS,
+}
+VERSIONS = ((INTEGERS, InitForm.INTS), (BYTES, InitForm.BYTES))
+
+
+def messages_of(kind: type[Message]) -> st.SearchStrategy[Message]:
+    if issubclass(kind, osp.Init | osp.InitAck):
+        return st.one_of([st.builds(kind, part, part, st.just(form)) for part, form in VERSIONS])
+    if kind is osp.RegisterForValueAck:
+        return st.builds(kind, IDS, counted=st.booleans())
+    return st.builds(kind, *(BY_WIRE_TYPE[wire_type] for _, wire_type in kind.LAYOUT))
+
+
+def messages_in(table: dict[int, type[Message]]) -> st.SearchStrategy[Message]:
+    return st.sampled_from(sorted(table.values(), key=lambda kind: kind.CODE)).flatmap(messages_of)
+
+
+@given(messages_in(REQUESTS), st.booleans())
+def test_any_request_comes_back_from_its_bytes(message: Message, end: bool) -> None:
+    assert decode_request(message.encode(end=end)) == message
+
+
+@given(messages_in(REPLIES), st.booleans(), st.sampled_from([None, 1024]))
+def test_any_reply_comes_back_from_its_bytes(message: Message, end: bool, limit: int | None) -> None:
+    assert decode_reply(message.encode(end=end), limit=limit) == message
+
+
+@pytest.mark.parametrize("outputs, infos, events", [(300, 20, 0), (200, 100, 7), (100, 100, 200), (3, 2, 2)])
+def test_a_cut_completion_is_a_prefix_of_the_whole_one(outputs: int, infos: int, events: int) -> None:
+    numbers = np.arange(outputs + infos, dtype=np.float32)
+    whole = osp.StepCompleted(3, numbers[:outputs], numbers[outputs:], tuple(range(events)))
+    data = whole.encode()
+    for length in (21, 22, 24, 40, 1022, 1023, 1024):
+        if length > len(data):
+            assert decode_reply(data + b"x", limit=length) == whole
+            continue
+        decoded = decode_reply(data[: length - 1] + b"x", limit=length)
+        assert isinstance(decoded, Truncated)
+        cut = decoded.message
+        assert isinstance(cut, osp.StepCompleted)
+        assert (decoded.received, decoded.announced) == ((length - 21) // 4, outputs + infos + events)
+        assert cut.announced == (outputs, infos, events)
+        assert cut.outputs.tolist() == whole.outputs[: len(cut.outputs)].tolist()
+
+
+# --- all bytes ------------------------------------------------------------------------------------------------------
+
+
+HUGE = 2**31 - 1
 
 
 @pytest.mark.parametrize(
-    "message", [message for _, message in (*REQUEST_LAYOUTS.values(), *REPLY_LAYOUTS.values())]
+    "decode, data",
+    [
+        (decode_request, struct.pack("<Bii", 80, 1, HUGE)),
+        (decode_request, struct.pack("<Bi", 54, HUGE)),
+        (decode_request, struct.pack("<Bi", 56, HUGE)),
+        (decode_reply, struct.pack("<Biiiii", 85, 1, HUGE, HUGE, HUGE, HUGE)),
+        (decode_reply, struct.pack("<Biiiii", 85, 1, 0, HUGE, 0, 0)),
+        (decode_reply, struct.pack("<Biiiii", 85, 1, 0, 0, HUGE, 0)),
+        (decode_reply, struct.pack("<Bi", 57, HUGE)),
+    ],
 )
-def test_fields_without_vectors_pack_to_the_whole_datagram(message: Message) -> None:
-    if isinstance(message, osp.Init | osp.InitAck) or any(kind in VECTORS for _, kind in message.LAYOUT):
-        return
-    fields = [getattr(message, name) for name, _ in message.LAYOUT]
-    packed = message.pack(*(value.encode() + b"\0" if isinstance(value, str) else value for value in fields))
-    assert packed == message.encode()
+def test_a_count_larger_than_the_datagram_allocates_nothing(
+    decode: Callable[[bytes], Any], data: bytes
+) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(RemoteProtocolError, match=f"expected {HUGE}"):
+            decode(data)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 100_000
+
+
+LIMIT = 1024
+
+
+def cut_as_nerd_does(message: Message) -> bytes:
+    """What arrives: whole values or characters only; behind vectors the end byte, behind a cut string its zero."""
+    data = message.encode()
+    return data[:1021] + b"x" if isinstance(message, osp.Vectors) else data[:1022] + b"\0"
+
+
+@pytest.mark.parametrize("surplus", [2, 3, 4])
+def test_surplus_bytes_at_the_limit_are_an_error_and_no_cut(surplus: int) -> None:
+    data = osp.StepCompleted(7, np.zeros(250, np.float32), floats()).encode() + bytes(surplus)
+    with pytest.raises(RemoteProtocolError, match="expected the end of the datagram") as caught:
+        decode_reply(data, limit=LIMIT)
+    assert caught.value.data == data
+
+
+@pytest.mark.parametrize("kind", [osp.RegisterForValueAck, osp.DeregisterFromValueAck])
+def test_a_cut_list_of_ids_says_how_many_were_announced(
+    kind: type[osp.RegisterForValueAck | osp.DeregisterFromValueAck],
+) -> None:
+    ids = tuple(range(1000, 1300))
+    decoded = decode_reply(cut_as_nerd_does(kind(ids)), limit=LIMIT)
+    assert isinstance(decoded, Truncated)
+    assert isinstance(decoded.message, kind)
+    assert decoded.message.ids == ids[:254]
+    assert (decoded.received, decoded.announced) == (254, 300)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        osp.ValueContent(1, "v" * 2000),
+        osp.ValueInfo(0, 1, "String", "n" * 2000),
+        osp.AgentInfoNext(0, -1.0, 1.0, "n" * 2000),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_a_cut_string_keeps_its_zero_and_says_that_it_was_cut(message: Message) -> None:
+    data = cut_as_nerd_does(message)
+    assert len(data) == 1023
+    decoded = decode_reply(data, limit=LIMIT)
+    assert isinstance(decoded, Truncated)
+    assert (decoded.received, decoded.announced) == (1023, None)
+    assert decoded.message.encode() == data
