@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from ospbridge.osp.clock import Moved
 from ospbridge.osp.reset import RESET_TABLE
-from ospbridge.osp.step import STEP_TABLE, Action
+from ospbridge.osp.step import SOME, STEP_TABLE, Action
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -43,7 +44,7 @@ def _step_table() -> str:
         ("the clock says", "requests not acknowledged", "other clients", "overdue", "then", "because"),
         (
             (
-                ANY if row.moved is None else row.moved.value,
+                ANY if row.clock is None else Moved(row.clock).value,
                 ANY if row.unacknowledged is None else " or ".join(row.unacknowledged),
                 ALONE[row.alone],
                 OVERDUE[row.overdue],
@@ -67,8 +68,8 @@ def _reset_table() -> str:
         ),
         (
             (
-                OVERDUE[row.zeroed],
-                {None: ANY, True: "some", False: "none"}[row.unacknowledged],
+                OVERDUE[row.clock],
+                {None: ANY, SOME: "some"}[row.unacknowledged],
                 ALONE[row.alone],
                 OVERDUE[row.overdue],
                 RESET_ACTIONS.get(row.action, row.action.value),

@@ -49,12 +49,12 @@ def list_acks(stage: Stage) -> Finding:
     """D4: whether a list waits for one acknowledgement, and takes whatever comes for it."""
     line = stage.line
 
-    def listing(tries: int) -> Exchange[Listed]:
+    def listing(tries: int) -> Exchange[Listed[AgentOverviewNext]]:
         return collect(
             line.lists,
             GetAgentOverview(),
-            head=lambda x: x.agents if isinstance(x, AgentOverview) else None,
-            piece=lambda x: x.index if isinstance(x, AgentOverviewNext) else None,
+            AgentOverviewNext,
+            count=lambda x: x.agents if isinstance(x, AgentOverview) else None,
             ack=None,
             what="agent overview",
             tries=tries,

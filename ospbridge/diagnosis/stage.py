@@ -29,8 +29,6 @@ from ospbridge.osp.messages import (
     StepCompleted,
     StepCompletedAck,
     ValueContent,
-    ValueIds,
-    ValueInfo,
 )
 
 if TYPE_CHECKING:
@@ -117,15 +115,10 @@ class Stage:
     def find(self, expression: str) -> list[ValueEntry]:
         """The variables that the server finds for an expression. Raises QueryTimeout where some stay missing."""
         found = self.line.listed(list_once(self.line.lists, expression))
-        entries = [
-            ValueEntry(piece.value_id, piece.name, piece.type)
-            for piece in found.pieces.values()
-            if isinstance(piece, ValueInfo)
-        ]
+        entries = [ValueEntry(piece.value_id, piece.name, piece.type) for piece in found.pieces]
         if not found.complete:
-            assert isinstance(found.head, ValueIds)
             raise IncompleteListing(
-                f"{self.server}: only {len(entries)} of {found.head.found} values that fit {expression!r} arrived"
+                f"{self.server}: only {len(entries)} of {found.total} values that fit {expression!r} arrived"
             )
         return entries
 

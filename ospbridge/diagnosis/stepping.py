@@ -12,8 +12,8 @@ from ospbridge.diagnosis.reading import ROUNDS
 from ospbridge.diagnosis.stage import neutral
 from ospbridge.diagnosis.values import cut_list, forget, observing
 from ospbridge.errors import QueryTimeout
-from ospbridge.osp.lists import find_interface_values
 from ospbridge.osp.messages import StepCompleted
+from ospbridge.osp.restore import find_interface_values
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

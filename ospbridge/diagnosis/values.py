@@ -167,12 +167,12 @@ def listing_ack(stage: Stage) -> Finding:
         return not_tried("there are no variables")
     line = stage.line
 
-    def listing(expression: str, tries: int) -> Exchange[Listed]:
+    def listing(expression: str, tries: int) -> Exchange[Listed[ValueInfo]]:
         return collect(
             line.lists,
             GetValueIds(expression),
-            head=lambda x: x.found if isinstance(x, ValueIds) else None,
-            piece=lambda x: x.index if isinstance(x, ValueInfo) else None,
+            ValueInfo,
+            count=lambda x: x.found if isinstance(x, ValueIds) else None,
             ack=None,
             what=f"values {expression!r}",
             tries=tries,

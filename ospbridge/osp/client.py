@@ -41,7 +41,7 @@ from ospbridge.osp.messages import (
     decode_reply,
 )
 from ospbridge.osp.notices import LATE, Notices, Pace
-from ospbridge.osp.timing import Limits, Waits
+from ospbridge.osp.timing import Limits
 
 if TYPE_CHECKING:
     from ospbridge.interface import AgentInterface, ValueEntry
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 __all__ = [
     "DOUBLED",
     "RESET_COMPLETED",
-    "SILENCE",
     "ClientMachine",
     "Episode",
     "Exchange",
@@ -67,9 +66,6 @@ Reply: TypeAlias = Message | Truncated
 Exchange: TypeAlias = Generator[float, "Reply | None", T]
 """Yields when it wants to be woken; is sent a reply, or None at that time; returns its result."""
 
-SILENCE: Final = 0.25
-"""Seconds without a datagram before anything is done about it. A NERD server stalls 50 ms by itself, seldom 100, and
-whatever it is sent meanwhile restarts that."""
 LARGEST_SENT: Final = 65_507
 """Bytes of a UDP datagram."""
 ACKNOWLEDGES_LAST: Final = 3
@@ -91,10 +87,8 @@ class Learned:
 
     stepped: bool = False
     """A step was completed."""
-    completed_first: int = 0
-    """Steps in a row whose completions came before their acknowledgements, and were true."""
-    completed_first_at: int = 0
-    """The number of the latest of them in its session."""
+    completed_first: deque[int] = field(default_factory=lambda: deque(maxlen=ACKNOWLEDGES_LAST))
+    """Numbers of the latest steps whose completions came before their acknowledgements, and were true."""
     lists_one_by_one: bool = False
     """Each piece of a list is to be acknowledged before the next one comes."""
     resets_zero_clock: bool = True
@@ -105,8 +99,9 @@ class Learned:
 
     @property
     def acknowledges_last(self) -> bool:
-        """Completions of this server may come before the last acknowledgement."""
-        return self.completed_first >= ACKNOWLEDGES_LAST
+        """Completions of this server may come before the last acknowledgement: so they did in steps in a row."""
+        numbers = self.completed_first
+        return len(numbers) == ACKNOWLEDGES_LAST == numbers[-1] - numbers[0] + 1
 
 
 @dataclass(slots=True, eq=False)
@@ -123,14 +118,12 @@ class Episode:
     """A step was completed since the latest reset of this session, or it has made none."""
     shared: bool = False
     """Other clients controlled agents, at the latest reset or since."""
-    working: bool = False
-    """The pending step met silence, and was seen to take its time: all its requests are counted."""
     barrier_unknown: bool = False
     """Requests of an earlier session may still be counted (``reset.empty_barrier``)."""
     latest: dict[int, StepCompleted] = field(default_factory=dict)
-    """The latest completion of each agent that an exchange has read."""
+    """The latest completion of each agent that was read."""
     latest_path: FastPath | None = None
-    """The fast path that has read them instead."""
+    """The fast path that brought later ones, which nobody has read yet."""
     latest_came: list[bytes] = field(default_factory=list)
     """What came on ``latest_path``."""
 
@@ -186,6 +179,8 @@ class SessionState:
     values: KnownValues = field(default_factory=KnownValues)
     events: dict[int, str] = field(default_factory=dict)
     """Events this session is told of, by local id."""
+    limit: float = inf
+    """When the pending exchange must be over."""
     lost: OspBridgeError | None = None
     """Why nothing can be asked any more."""
 
@@ -199,12 +194,10 @@ class ClientMachine(SessionState):
     __slots__ = (
         "_error",
         "_exchange",
-        "_limit",
         "_result",
         "deadline",
         "ended",
         "events_used",
-        "fast_path",
         "list_ack",
         "pace",
         "retries",
@@ -220,12 +213,9 @@ class ClientMachine(SessionState):
     ) -> None:
         super().__init__(profile, limits or Limits(), peer, learned or Learned())
         self._exchange: Exchange[Any] | None = None
-        self._limit = inf
         self._result: Any = None
         self._error: BaseException | None = None
         self.deadline: float | None = None
-        self.fast_path: FastPath | None = None
-        """Takes datagrams first, while the pending exchange has set it."""
         self.pace = Pace(self.notices, peer)
         self.retries = 0
         """How often something was asked again."""
@@ -236,10 +226,10 @@ class ClientMachine(SessionState):
         self.ended = False
         """Goodbye was said: a handler that is gone is no error."""
 
-    def follow(self, before: ClientMachine) -> None:
+    def succeed(self, before: ClientMachine) -> None:
         """This session takes the place of one with the same simulator: what that saw holds, and so may its requests."""
         self.learned = before.learned
-        self.pace.follow(before.pace.longest(before.clock.steps + 1))
+        self.pace.late(0, before.pace.longest(before.clock.steps + 1))
         episode = before.episode
         outstanding = episode.request_outstanding or episode.reset_outstanding
         self.episode.barrier_unknown = outstanding or episode.barrier_unknown or bool(episode.doubt)
@@ -264,7 +254,7 @@ class ClientMachine(SessionState):
             # Without the frames of the times before, which would keep all that they refer to.
             raise self.lost.with_traceback(None)
         self.now = now
-        self._limit = inf
+        self.limit = inf
         self._result = self._error = None
         self._exchange = exchange
         self._advance(None)
@@ -272,13 +262,6 @@ class ClientMachine(SessionState):
     def receive(self, data: bytes, now: float) -> None:
         """A datagram came. Raises RemoteProtocolError for what is no reply of OSP; only the time has changed then."""
         self.now = now
-        path = self.fast_path
-        if path is not None and path.take(data):
-            if path.finished:
-                self._advance(None)
-            else:
-                self.deadline = min(now + SILENCE, path.began + self.limits.step)
-            return
         try:
             reply = decode_reply(data, limit=self.profile.datagram_limit)
         except RemoteProtocolError as error:
@@ -286,11 +269,11 @@ class ClientMachine(SessionState):
             if data.startswith(_COMPLETED):
                 told = f"a completion that is not of OSP 1.1 came from {self.peer}: {error.message}"
                 self.notices.remark(told, about="undecodable completions")
-            self._mind_the_limit()
+            if self.now >= self.limit:
+                self._advance(None)
             raise
         if self._exchange is not None:
             self._advance(reply)
-            self._mind_the_limit()
             return
         try:
             self.unexpected(reply)
@@ -300,8 +283,7 @@ class ClientMachine(SessionState):
     def handle_timer(self, now: float) -> None:
         """``deadline`` has come, and nothing is there to read."""
         self.now = now
-        if self._exchange is not None:
-            self._advance(None)
+        self._advance(None)
 
     def handle_refused(self, now: float) -> None:
         """The handler's port is closed: the session is over, whatever was pending."""
@@ -336,24 +318,23 @@ class ClientMachine(SessionState):
             raise error
         return self._result
 
-    def _mind_the_limit(self) -> None:
-        if self.now >= self._limit and self._exchange is not None:
-            self._advance(None)
-
     def _advance(self, reply: Reply | None) -> None:
-        assert self._exchange is not None
-        try:
-            self.deadline = self._exchange.send(reply)
-        except StopIteration as stop:
-            self._finish(stop.value, None)
-        except OspBridgeError as error:
-            if isinstance(error, SessionLost):
-                self.lost = error
-            self._finish(None, error)
+        """The pending exchange goes on with what came, and behind that with its limit, where that is over."""
+        while self._exchange is not None:
+            try:
+                self.deadline = self._exchange.send(reply)
+            except StopIteration as stop:
+                self._finish(stop.value, None)
+            except OspBridgeError as error:
+                if isinstance(error, SessionLost):
+                    self.lost = error
+                self._finish(None, error)
+            if reply is None or self.now < self.limit:
+                return
+            reply = None
 
     def _finish(self, result: Any, error: BaseException | None) -> None:
         self._exchange = None
-        self.fast_path = None
         self.deadline = None
         self._result = result
         self._error = error
@@ -361,7 +342,7 @@ class ClientMachine(SessionState):
     # --- a step on the fast path -----------------------------------------------------------------------------------
 
     def start(self, path: FastPath, now: float) -> bool:
-        """Whether a driver may run this step by itself; ``run`` or an exchange (``step.fall_back``) must follow."""
+        """Whether a driver may run this step by itself; ``ran`` or an exchange (``step.continue_step``) must follow."""
         episode = self.episode
         if (
             self.foreign
@@ -403,20 +384,15 @@ class ClientMachine(SessionState):
         if self.list_ack is not None:
             self.send(self.list_ack)
 
-    @property
-    def limit(self) -> float:
-        """When the pending exchange must be over."""
-        return self._limit
-
     @contextmanager
     def limited(self, seconds: float) -> Iterator[float]:
         """A limit for what follows, within the limit there is; gives the time at which it ends."""
-        before = self._limit
-        self._limit = min(before, self.now + seconds)
+        before = self.limit
+        self.limit = min(before, self.now + seconds)
         try:
-            yield self._limit
+            yield self.limit
         finally:
-            self._limit = before
+            self.limit = before
 
     def send(self, message: Message) -> None:
         """Raises LocalProtocolError for what no datagram holds."""
@@ -428,10 +404,6 @@ class ClientMachine(SessionState):
                 hint="give a shorter text, or fewer at once",
             )
         self.outgoing.append(datagram)
-
-    def waits(self) -> Waits:
-        """Times between tries of one exchange."""
-        return Waits(SILENCE)
 
     def keep(self, about: str, size: int, latest: Message) -> None:
         """Count texts of the peer that are kept, in bytes. Raises RemoteProtocolError beyond ``limits.memory``."""

@@ -71,17 +71,6 @@ class StepClock:
         self.earlier += self.count
         self.count = self.audited = 0
 
-    def forget_size(self) -> None:
-        """The size of a step may have changed."""
-        self.size = self.announced = None
-        self.start(None)
-
-    def drop(self) -> None:
-        """The clock does not count steps: go on without one."""
-        self.missing = True
-        self.size = None
-        self.start(None)
-
     def settle(self) -> None:
         """The steps so far only begin an episode: an audit of them would say nothing that their reset did not."""
         self.audited = self.count
@@ -116,10 +105,6 @@ class StepClock:
         if shown == self.count:
             return Moved.NO
         return Moved.ONCE if shown == self.count + 1 else Moved.OTHERWISE
-
-    def believe(self) -> None:
-        """One more step ran."""
-        self.count += 1
 
     def confirm(self, time: float) -> bool:
         """Learn from ``time``, read after a step, while the size is not confirmed. False where the steps are uneven.

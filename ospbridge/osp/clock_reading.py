@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import isfinite
+from math import inf, isfinite, nan
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import IncompleteListing, QueryTimeout
@@ -63,21 +63,25 @@ def _id_of(m: ClientMachine, name: str) -> Exchange[int | None]:
     return entry.id if entry else None
 
 
+def _number(text: str | None) -> float:
+    """NaN for what is no finite number."""
+    try:
+        value = number(text or "")
+    except ValueError:
+        return nan
+    return value if isfinite(value) else nan
+
+
 def _announced(m: ClientMachine) -> Exchange[float | None]:
     """TimeStepSize x IterationsPerStep; the latter is 1 where the simulator has no such variable."""
     size = 1.0
     for name in (TIME_STEP_SIZE, ITERATIONS):
         value_id = yield from _id_of(m, name)
-        if value_id is None:
-            if name == TIME_STEP_SIZE:
-                return None
-            continue
-        text = yield from get_value(m, value_id)
-        try:
-            size *= number(text or "")
-        except ValueError:
+        if value_id is not None:
+            size *= _number((yield from get_value(m, value_id)))
+        if not 0 < size < inf or (value_id is None and name == TIME_STEP_SIZE):
             return None
-    return size if isfinite(size) and size > 0 else None
+    return size
 
 
 def read_clock(m: ClientMachine, stray: Callable[[Reply], None] | None = None) -> Exchange[float | None]:
@@ -89,13 +93,9 @@ def read_clock(m: ClientMachine, stray: Callable[[Reply], None] | None = None) -
         # The world that a reset built anew has numbered its variables anew.
         forget_ids(m)
         m.clock.value_id = yield from _id_of(m, SIMULATION_TIME)
-        text = (
-            (yield from get_value(m, m.clock.value_id, stray=stray)) if m.clock.value_id is not None else None
-        )
-    try:
-        time = number(text or "")
-    except ValueError:
-        time = float("nan")
+        if m.clock.value_id is not None:
+            text = yield from get_value(m, m.clock.value_id, stray=stray)
+    time = _number(text)
     if isfinite(time):
         return time
     m.notices.anomaly(f"{SIMULATION_TIME} reads {text!r}, expected a number")
@@ -105,7 +105,9 @@ def read_clock(m: ClientMachine, stray: Callable[[Reply], None] | None = None) -
 
 def drop_clock(m: ClientMachine) -> None:
     """The clock does not count steps: said once, and done without."""
-    m.clock.drop()
+    m.clock.missing = True
+    m.clock.size = None
+    m.clock.start(None)
     m.notices.remark(
         f"{SIMULATION_TIME} of {m.peer} does not advance evenly with the steps: none can be repaired or audited by it"
     )
@@ -155,9 +157,7 @@ def _count_steps(m: ClientMachine) -> Exchange[None]:
 
 def audit_previous(m: ClientMachine) -> Exchange[str]:
     """Before a reset: why the steps of an episode that it abandons cannot be trusted, or nothing."""
-    if m.episode.request_outstanding:
-        return ""
-    return (yield from audit(m))
+    return "" if m.episode.request_outstanding else (yield from audit(m))
 
 
 def write_value(m: ClientMachine, name: str, content: str) -> Exchange[bool | None]:
@@ -165,16 +165,15 @@ def write_value(m: ClientMachine, name: str, content: str) -> Exchange[bool | No
 
     Setting the size of a step, or the clock, audits the steps so far and learns the size anew. Raises ValueRejected.
     """
-    done: bool | None = False
     for _ in range(2):
         entry = yield from find_value(m, name)
         if entry is None:
             return None
         if name in (SIMULATION_TIME, TIME_STEP_SIZE, ITERATIONS):
             yield from audit(m)
-            m.clock.forget_size()
-        done = yield from set_value(m, entry.id, content, name=name)
-        if done:
-            break
+            m.clock.size = m.clock.announced = None
+            m.clock.start(None)
+        if (yield from set_value(m, entry.id, content, name=name)):
+            return True
         forget_ids(m)
-    return done
+    return False

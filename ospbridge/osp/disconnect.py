@@ -10,15 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import QueryTimeout
 from ospbridge.osp.agents import deregister
-from ospbridge.osp.messages import (
-    End,
-    EndAck,
-    ResetCommunication,
-    ResetCommunicationAck,
-    StepCompleted,
-)
-from ospbridge.osp.queries import answering, ask
-from ospbridge.osp.step import STALLED
+from ospbridge.osp.messages import End, EndAck, ResetCommunication, ResetCommunicationAck, StepCompleted
+from ospbridge.osp.queries import ask
+from ospbridge.osp.step import STALL_PASSES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,14 +39,14 @@ def leave(m: ClientMachine, agents: Iterable[int]) -> Exchange[bool]:
                 with m.limited(m.limits.close / 2 if m.may_say_goodbye else m.limits.close):
                     for agent_id in dict.fromkeys(agents):
                         yield from deregister(m, agent_id)
-            if not m.may_say_goodbye:
-                return True
         except QueryTimeout:
             if not m.may_say_goodbye:
                 return False
+        if not m.may_say_goodbye:
+            return True
         m.ended = True
         try:
-            yield from ask(m, End(), answering(EndAck), what="goodbye", limit=give_up - m.now)
+            yield from ask(m, End(), EndAck, what="goodbye", limit=give_up - m.now)
         except QueryTimeout:
             return False
     m.controlled.clear()
@@ -62,7 +56,7 @@ def leave(m: ClientMachine, agents: Iterable[int]) -> Exchange[bool]:
 def _pending_step(m: ClientMachine) -> Exchange[None]:
     """Let a step run that was given up: requests that are still counted then step the world of the next session."""
     missing = set(m.controlled)
-    while missing and m.now < m.limit and (reply := (yield min(m.now + STALLED, m.limit))) is not None:
+    while missing and m.now < m.limit and (reply := (yield min(m.now + STALL_PASSES, m.limit))) is not None:
         if isinstance(reply, StepCompleted):
             missing.discard(reply.agent_id)
         m.unexpected(reply)
@@ -72,14 +66,9 @@ def reset_communication(m: ClientMachine) -> Exchange[bool]:
     """Disconnect every client of the simulator, this one too; True where it was confirmed to us."""
     # From here on a handler that is gone is what was asked for.
     m.ended = True
+    request, what = ResetCommunication(), "restart of the communication"
     try:
-        yield from ask(
-            m,
-            ResetCommunication(),
-            answering(ResetCommunicationAck),
-            what="restart of the communication",
-            limit=RESET_COMMUNICATION_LIMIT,
-        )
+        yield from ask(m, request, ResetCommunicationAck, what=what, limit=RESET_COMMUNICATION_LIMIT)
     except QueryTimeout:
         return False
     finally:

@@ -1,11 +1,9 @@
 """The fast path of a step: what comes when nothing goes wrong is known byte for byte, but for the numbers it brings.
 
 A request for each agent, an acknowledgement for each, and then a completion for each, in the order of the requests: as
-long as what arrives is just that, it is recognized by comparing bytes, and no message is made of it. With the first
-datagram that is anything else the exchange of the step goes on from there, message by message (``step``).
-
-A driver runs it by itself (``first``, ``expected``, ``came``), with nothing between it and the socket; an exchange that
-is driven datagram by datagram calls ``begin`` and ``take``. OSP 1.1, section 4.7.
+long as what arrives is just that, a driver recognizes it by comparing bytes (``first``, ``expected``, ``came``), with
+nothing between it and the socket, and no message is made of it. With the first datagram that is anything else the
+exchange of the step goes on from there, message by message (``step``). OSP 1.1, section 4.7.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ import numpy as np
 from ospbridge.errors import LocalProtocolError
 from ospbridge.finite import all_finite
 from ospbridge.interface import StepOutcome
-from ospbridge.osp.codes import DATAGRAM_END
 from ospbridge.osp.messages import NextSimulationStep, NextSimulationStepAck, StepCompleted, StepCompletedAck
 from ospbridge.text import pluralize
 
@@ -139,19 +136,16 @@ class Expected(NamedTuple):
     answer: bytes | bytearray | None
     """What is sent when it has come."""
     completes: bool
-    """It is a completion."""
 
 
 class FastPath:
     """Of steps with ``requests``, in their order; one object for as long as they stay the same.
 
-    ``outgoing`` gets the datagrams of an exchange. ``pipelining``: whether a request may be sent before the one before
-    it is acknowledged, at most ``REQUESTS_AT_ONCE``.
+    ``pipelining``: whether a request may be sent before the one before it is acknowledged, at most
+    ``REQUESTS_AT_ONCE``.
     """
 
     __slots__ = (
-        "_at_once",
-        "_outgoing",
         "_prepared",
         "_sizes",
         "began",
@@ -163,13 +157,10 @@ class FastPath:
         "requests",
     )
 
-    def __init__(
-        self, requests: Sequence[StepRequest], outgoing: list[bytes | bytearray], *, pipelining: bool
-    ) -> None:
+    def __init__(self, requests: Sequence[StepRequest], *, pipelining: bool) -> None:
         self.requests = requests
         self.count = count = len(requests)
-        self._outgoing = outgoing
-        self._at_once = at_once = REQUESTS_AT_ONCE if pipelining else 1
+        at_once = REQUESTS_AT_ONCE if pipelining else 1
         self.first = [request.datagram for request in requests[:at_once]]
         """What is sent before anything comes."""
         following = [*(request.datagram for request in requests[at_once:]), *[None] * min(at_once, count)]
@@ -191,31 +182,6 @@ class FastPath:
         """What has come of it; another list in each step."""
         self.fallen_back = False
         """A driver has left it already, and does not run it again in the same step."""
-
-    def begin(self, now: float) -> None:
-        """Send the first request, or as many as may be pending."""
-        self.began = now
-        self.fallen_back = False
-        self.came = []
-        self.prepare()
-        self._outgoing += self.first
-
-    def take(self, data: bytes) -> bool:
-        """A datagram came, whose answer is to be sent. False where it is not the next one; nothing has changed then."""
-        came = self.came
-        head, size, answer, _ = self.expected[len(came)]
-        over = len(data) - size
-        if not data.startswith(head) or (over and (over != 1 or data[-1] != DATAGRAM_END)):
-            return False
-        came.append(data)
-        if answer is not None:
-            self._outgoing.append(answer)
-        return True
-
-    @property
-    def finished(self) -> bool:
-        """All of it has come."""
-        return len(self.came) == len(self.expected)
 
     @property
     def completing(self) -> bool:
@@ -252,19 +218,6 @@ class FastPath:
         self._prepared = []
         mine[: len(data)] = data
         return outcome
-
-    # --- where it stands -------------------------------------------------------------------------------------------
-
-    @property
-    def unsent(self) -> Sequence[StepRequest]:
-        """Requests that were not sent yet."""
-        return self.requests[min(len(self.came), self.count) + self._at_once :]
-
-    @property
-    def unacknowledged(self) -> list[int]:
-        """Agents whose requests were sent, and not acknowledged."""
-        at = len(self.came)
-        return [request.agent_id for request in self.requests[at : at + self._at_once]]
 
     def completions(self, came: Sequence[bytes]) -> dict[int, StepCompleted]:
         """The completions among what came, by agent; arrays are views of datagrams."""

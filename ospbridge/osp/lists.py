@@ -11,9 +11,7 @@ A value repository that does not fit into one burst is listed in parts, by the f
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from ospbridge.errors import IncompleteListing, RemoteProtocolError, UsageError
 from ospbridge.interface import ValueEntry
@@ -31,22 +29,13 @@ from ospbridge.osp.queries import Question, pause
 from ospbridge.osp.repository import compile_expression
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable
 
     from ospbridge.osp.client import ClientMachine, Exchange, Reply
 
-__all__ = [
-    "Listed",
-    "collect",
-    "find_interface_values",
-    "find_value",
-    "forget_ids",
-    "list_all",
-    "list_once",
-    "list_values",
-    "literal",
-]
+__all__ = ["Listed", "collect", "find_value", "forget_ids", "list_all", "list_once", "list_values", "literal"]
 
+P = TypeVar("P", bound=Message)
 MOST_PIECES: Final = 1_000_000
 """Pieces that a list may announce; no simulator has as many."""
 TRIES: Final = 3
@@ -59,94 +48,49 @@ PIECE_PAUSE: Final = 0.1
 """Seconds in which a server that awaits the acknowledgement of a piece sends the next one."""
 PIECE: Final = 128
 """Bytes of a piece beside its texts."""
-LONGEST_PATH: Final = 1024
-"""Characters of a variable's name that may stand for an interface value."""
 _LITERAL: Final = {c: f"[{c}]" for c in "$.|?*+(){}"} | {c: f"\\{c}" for c in "\\^[]"}
 
 
-@dataclass(slots=True)
-class Listed:
-    """A list as far as it has come. ``pieces`` by index from 0."""
-
-    head: Message
-    pieces: dict[int, Message]
-    complete: bool
-
-
-class _Listing:
+class Listed(Generic[P]):
     """What has come of one list, by index as the server has it; see ``collect`` for what it is made with."""
 
-    def __init__(
-        self,
-        m: ClientMachine,
-        what: str,
-        ack: Message | None,
-        *,
-        count: Callable[[Message], int | None],
-        index: Callable[[Message], int | None],
-        stray: Callable[[Reply], None],
-    ) -> None:
+    def __init__(self, m: ClientMachine, request: Message, what: str) -> None:
         self._m = m
         self._what = what
-        self._ack = ack
-        self._count = count
-        self._index = index
-        self._stray = stray
         self._size = 0
-        self.head: Message | None = None
-        self.total = 0
-        self.by_index: dict[int, Message] = {}
+        self.head = request
+        """What announces the list, once it has come."""
+        self.total = -1
+        """Pieces that are announced; -1: there is no head yet."""
+        self.by_index: dict[int, P] = {}
 
     @property
-    def first(self) -> int:
-        """The index of the first piece: 1 where one stands behind the last of those that count from 0."""
-        return int(self.total in self.by_index and 0 not in self.by_index)
+    def _indices(self) -> range:
+        """Of a complete list: from 1 where a piece stands behind the last of those from 0."""
+        first = int(self.total in self.by_index and 0 not in self.by_index)
+        return range(first, first + self.total)
 
     @property
     def complete(self) -> bool:
         """All pieces that were announced are there."""
-        if self.head is None or len(self.by_index) < self.total:
-            return False
-        return all(index in self.by_index for index in range(self.first, self.first + self.total))
+        return 0 <= self.total <= len(self.by_index) and all(at in self.by_index for at in self._indices)
 
     @property
-    def missing(self) -> int:
-        return max(self.total - len(self.by_index), 0)
+    def pieces(self) -> list[P]:
+        """What there is, in order."""
+        return [self.by_index[at] for at in self._indices if at in self.by_index]
 
-    def take(self, patience: float, give_up: float) -> Exchange[None]:
-        """Take in pieces until the list is complete, or nothing came for ``patience`` seconds."""
-        m, ack = self._m, self._ack
-        quiet_at = min(m.now + patience, give_up)
-        while not self.complete and m.now < give_up:
-            reply = yield quiet_at
-            if reply is None:
-                return
-            message = reply.message if isinstance(reply, Truncated) else reply
-            total = self._count(message)
-            if total is not None:
-                self._begin(message, total)
-            else:
-                index = self._index(message)
-                if index is None:
-                    self._stray(reply)
-                    continue
-                if self.head is not None:
-                    self._add(index, message)
-                if ack is not None and m.learned.lists_one_by_one and not self.complete:
-                    m.send(ack)
-            quiet_at = min(m.now + patience, give_up)
-
-    def _begin(self, head: Message, total: int) -> None:
+    def begin(self, head: Message, total: int) -> None:
         """A head came. Another one than before is of another list, and so are the pieces that came with it."""
         if not 0 <= total <= MOST_PIECES:
             raise RemoteProtocolError(
                 f"{self._what}: a count of {total} pieces", data=head.encode(), offset=1
             )
-        if self.head is not None and self.head != head:
+        if self.head != head:
             self._forget()
         self.head, self.total = head, total
 
-    def _add(self, index: int, piece: Message) -> None:
+    def add(self, index: int, piece: P) -> None:
         """A piece came. One that differs from what stands at its index makes both doubtful."""
         if not 0 <= index <= self.total:
             return
@@ -162,73 +106,77 @@ class _Listing:
         self.by_index.clear()
         self._size = 0
 
-    def listed(self) -> Listed:
-        """What there is, with indices from 0."""
-        assert self.head is not None
-        first = self.first
-        return Listed(
-            self.head, {index - first: piece for index, piece in sorted(self.by_index.items())}, self.complete
-        )
-
 
 def collect(
     m: ClientMachine,
     request: Message,
+    piece: type[P],
     *,
-    head: Callable[[Message], int | None],
-    piece: Callable[[Message], int | None],
+    count: Callable[[Message], int | None],
+    index: Callable[[P], int | None] = lambda piece: piece.index,  # type: ignore[attr-defined]  # most have it
     ack: Message | None,
     what: str,
     stray: Callable[[Reply], None] | None = None,
-    tries: int = 1_000,
-    worth_repeating: float = 1.0,
-) -> Exchange[Listed]:
-    """Ask for a list until it is complete. ``head`` makes a count of a reply, ``piece`` an index, or None.
+    tries: int | None = None,
+) -> Exchange[Listed[P]]:
+    """Ask for a list until it is complete. ``count`` makes the number of pieces of a reply, ``index`` their indices.
 
-    ``ack``: what acknowledges the list, or each piece; None: nothing is acknowledged. Incomplete only after ``tries``,
-    or where more than the share ``worth_repeating`` of the pieces stayed missing: the burst is then too large. Raises
-    QueryTimeout when nothing new came for ``limits.query``, and in any case after ``limits.listing``.
+    ``ack``: what acknowledges the list, or each piece; None: nothing is acknowledged. Incomplete only after ``tries``
+    (with which many missing pieces count for all: the burst is too large), and where nothing new came for
+    ``limits.query`` or ``limits.listing`` is over. Raises QueryTimeout where nothing at all came.
     """
-    question = Question(m, request, what)
     stray = stray or m.unexpected
-    came = _Listing(m, what, ack, count=head, index=piece, stray=stray)
-    waits = m.waits()
+    came: Listed[P] = Listed(m, request, what)
+
+    def take(patience: float) -> Exchange[None]:
+        """Take in pieces until the list is complete, or nothing came for so long."""
+        quiet_at = min(m.now + patience, question.give_up)
+        while not came.complete and m.now < question.give_up:
+            reply = yield quiet_at
+            if reply is None:
+                return
+            message = reply.message if isinstance(reply, Truncated) else reply
+            at = index(message) if isinstance(message, piece) else None
+            total = count(message)
+            if total is not None:
+                came.begin(message, total)
+            elif at is not None and isinstance(message, piece):
+                came.add(at, message)
+                if ack is not None and m.learned.lists_one_by_one and not came.complete:
+                    m.send(ack)
+            else:
+                stray(reply)
+                continue
+            quiet_at = min(m.now + patience, question.give_up)
+
     with m.limited(max(m.limits.listing, m.limits.query)) as end:
-        give_up = min(m.now + m.limits.query, end)
-        asked = 0
+        question = Question(m, what, min(m.now + m.limits.query, end))
         while True:
-            m.send(request)
-            asked += 1
             had = len(came.by_index)
-            yield from came.take(waits.next(), give_up)
-            if not came.complete and came.head is not None and ack is not None:
+            yield from take(question.ask(request) - m.now)
+            if not came.complete and came.total >= 0 and ack is not None:
                 # A handler may await this, for the list or for its latest piece.
                 m.send(ack)
                 before = len(came.by_index)
-                yield from came.take(PIECE_PAUSE, give_up)
-                if len(came.by_index) == before + 1:
-                    m.learned.lists_one_by_one = True
-                    m.send(ack)
-                    yield from came.take(PIECE_PAUSE, give_up)
+                yield from take(PIECE_PAUSE)
+                # Whatever is sent next acknowledges that piece.
+                m.learned.lists_one_by_one |= len(came.by_index) == before + 1
             if came.complete:
-                if ack is not None and not _of_nobody(came.head):
+                # No server awaits an acknowledgement of the info of an agent that it does not know.
+                if ack is not None and (came.total or getattr(came.head, "name", True)):
                     _acknowledge(m, ack)
-                if asked > 1:
+                if question.tries > 1:
                     yield from pause(m, PIECE_PAUSE, stray)
-                return came.listed()
+                return came
             if len(came.by_index) > had:
-                give_up = min(m.now + m.limits.query, end)
-            too_many = came.missing > max(worth_repeating * came.total, FEW_PIECES)
-            over = m.now >= give_up
-            if came.by_index and (asked >= tries or too_many or over):
-                return came.listed()
-            if over:
-                raise question.error(asked)
-            m.notices.anomaly(
-                f"{request.CODE.name} met silence with {len(came.by_index)} of {came.total} pieces"
-            )
-            m.retries += 1
-            if came.head is None:
+                question.give_up = min(m.now + m.limits.query, end)
+            missing = came.total - len(came.by_index)
+            too_many = missing > max(TOO_MANY_MISSING * came.total, FEW_PIECES)
+            given_up = m.now >= question.give_up
+            if came.by_index and (given_up or (tries and (question.tries >= tries or too_many))):
+                return came
+            question.met_silence(request)
+            if came.total < 0:
                 m.send(StepCompletedAck(0))
 
 
@@ -237,11 +185,6 @@ def _acknowledge(m: ClientMachine, ack: Message) -> None:
     m.list_ack = ack
     if not isinstance(ack, ValueInfoAck) or m.learned.lists_one_by_one:
         m.send(ack)
-
-
-def _of_nobody(head: Message | None) -> bool:
-    """The info of an agent that does not exist, which no server awaits an acknowledgement of."""
-    return getattr(head, "agent_id", None) == 0 and getattr(head, "name", None) == ""
 
 
 # --- the value repository --------------------------------------------------------------------------------------------
@@ -309,25 +252,24 @@ def list_once(
     expression: str,
     *,
     fits: Callable[[str], object] = lambda _: True,
-    tries: int = 1_000,
+    tries: int | None = None,
     stray: Callable[[Reply], None] | None = None,
-) -> Exchange[Listed]:
+) -> Exchange[Listed[ValueInfo]]:
     """One listing, complete or not. ``fits``: whether a name may belong to it; what does not is of another question."""
     listed = yield from collect(
         m,
         GetValueIds(expression),
-        head=lambda x: x.found if isinstance(x, ValueIds) else None,
-        piece=lambda x: x.index if isinstance(x, ValueInfo) and fits(x.name) else None,
+        ValueInfo,
+        count=lambda x: x.found if isinstance(x, ValueIds) else None,
+        index=lambda x: x.index if fits(x.name) else None,
         ack=ValueInfoAck(),
         what=f"values {expression!r}",
         tries=tries,
-        worth_repeating=TOO_MANY_MISSING,
         stray=stray,
     )
     m.values.kept.pop(f"values {expression!r}", None)
     known = {entry.id: entry.name for entry in m.values.entries.values()}
-    for piece in listed.pieces.values():
-        assert isinstance(piece, ValueInfo)
+    for piece in listed.pieces:
         if known.get(piece.value_id, piece.name) != piece.name:
             raise RemoteProtocolError(
                 f"{m.peer} gave the id of value {known[piece.value_id]!r} to {piece.name!r} in a later list",
@@ -342,12 +284,8 @@ def list_once(
     return listed
 
 
-def _entries(listed: Listed) -> tuple[ValueEntry, ...]:
-    return tuple(
-        ValueEntry(piece.value_id, piece.name, piece.type)
-        for piece in listed.pieces.values()
-        if isinstance(piece, ValueInfo)
-    )
+def _entries(listed: Listed[ValueInfo]) -> tuple[ValueEntry, ...]:
+    return tuple(ValueEntry(piece.value_id, piece.name, piece.type) for piece in listed.pieces)
 
 
 def _list_below(
@@ -357,11 +295,14 @@ def _list_below(
 
     Raises IncompleteListing.
     """
-    listed = yield from list_once(
-        m, f"^{literal(prefix)}.*$", fits=lambda name: name.startswith(prefix), tries=TRIES, stray=stray
-    )
     done: set[str] = set()
+
+    def fits(name: str) -> bool:
+        return name.startswith(prefix) and name[len(prefix) : len(prefix) + 1] not in done
+
+    expression = f"^{literal(prefix)}.*$"
     while True:
+        listed = yield from list_once(m, expression, fits=fits, tries=TRIES, stray=stray)
         entries = _entries(listed)
         found.update({entry.name: entry for entry in entries})
         if listed.complete:
@@ -378,73 +319,4 @@ def _list_below(
             yield from _list_below(m, prefix + character, found, stray)
         done |= following
         others = "".join(f"\\{c}" if c in "\\]^-[" else c for c in sorted(done))
-        listed = yield from list_once(
-            m,
-            f"^{literal(prefix)}[^{others}].*$",
-            fits=partial(_goes_on, prefix, frozenset(done)),
-            tries=TRIES,
-            stray=stray,
-        )
-
-
-def _goes_on(prefix: str, without: frozenset[str], name: str) -> bool:
-    """Whether a name begins with ``prefix``, and goes on with another character than those."""
-    return name.startswith(prefix) and name[len(prefix) : len(prefix) + 1] not in without
-
-
-# --- interface values in the repository ------------------------------------------------------------------------------
-
-
-def find_interface_values(
-    values: Iterable[ValueEntry], agent: str, names: Sequence[str], *, others: Collection[str] = ()
-) -> list[int | None]:
-    """Local ids of an agent's interface values, in the order of ``names``; None where there is not exactly one.
-
-    By type where servers type interface values so (observed on a NERD server), else by the name, or the end of it.
-    Agents of equal interface are told apart by the agent's name as a part of the path. What stands alone is the
-    agent's also without that, unless it stands where one of the ``others`` does.
-    """
-    by_name = _by_name(values, set(names))
-    return [_only(by_name.get(name, ()), agent, name, others) for name in names]
-
-
-def _by_name(values: Iterable[ValueEntry], wanted: set[str]) -> dict[str, list[ValueEntry]]:
-    """Which variables may be the interface value of each of the ``wanted`` names."""
-    by_name: dict[str, list[ValueEntry]] = {}
-    tails = {f"/{name}": name for name in wanted} | {name: name for name in wanted}
-    for entry in values:
-        if entry.type in wanted:
-            by_name.setdefault(entry.type, []).append(entry)
-        elif entry.name in wanted:
-            by_name.setdefault(entry.name, []).append(entry)
-        elif len(entry.name) <= LONGEST_PATH:
-            # "/Sim/Robot/Knee/Angle" ends with "/Knee/Angle": try each tail that begins with a slash.
-            at = entry.name.find("/")
-            while at >= 0:
-                name = tails.get(entry.name[at:])
-                if name:
-                    by_name.setdefault(name, []).append(entry)
-                    break
-                at = entry.name.find("/", at + 1)
-    return by_name
-
-
-def _only(candidates: Sequence[ValueEntry], agent: str, name: str, others: Collection[str]) -> int | None:
-    typed = [entry for entry in candidates if entry.type == name] or [
-        # A short name may stand for something else further below its agent.
-        entry
-        for entry in candidates
-        if name.startswith("/") or entry.name == name or entry.name.endswith(f"/{agent}/{name}")
-    ]
-    own = [entry for entry in typed if _stands_at(entry, agent, name)]
-    if not own and len(typed) == 1:
-        own = [entry for entry in typed if not any(_stands_at(entry, other, name) for other in others)]
-    return own[0].id if len(own) == 1 else None
-
-
-def _stands_at(entry: ValueEntry, agent: str, name: str) -> bool:
-    """Whether the agent's name is a part of the path in front of ``name``, or of that where it is all there is."""
-    if entry.name == name:
-        return bool(agent) and f"/{agent}/" in f"/{name}"
-    path = entry.name.removesuffix(name if name.startswith("/") else f"/{name}")
-    return f"/{agent}/" in (f"{path}/" if path.startswith("/") else f"/{path}/")
+        expression = f"^{literal(prefix)}[^{others}].*$"

@@ -48,8 +48,8 @@ class Notices(list[Notice]):
 
     def __init__(self) -> None:
         self._remarked: set[str] = set()
-        self.undecodable: list[str] = []
-        """What is wrong with datagrams that are no replies of OSP: the latest few."""
+        self.undecodable = ""
+        """What is wrong with the latest datagram that is no reply of OSP."""
         self.undecodable_count = 0
 
     def anomaly(self, text: str) -> None:
@@ -60,7 +60,7 @@ class Notices(list[Notice]):
     def undecoded(self, text: str) -> None:
         """A datagram came that is no reply of OSP."""
         self.undecodable_count += 1
-        self.undecodable = [text]
+        self.undecodable = text
         self.anomaly(text)
 
     def remark(self, text: str, *, about: str = "") -> None:
@@ -112,7 +112,7 @@ class Pace:
         self._notices = notices
         self._peer = peer
         self._late: dict[int, float] = {}
-        """Seconds, by the number of the step."""
+        """Seconds, by the number of the step; 0 is what the latest steps of the session before took at most."""
         self.curable = False
         """The simulator runs on this host, is of a kind that stalls, and users were not told yet."""
 
@@ -124,10 +124,6 @@ class Pace:
             del late[first]
         if self.curable and seconds >= STALLED:
             self._look_for_stalls(min(step, WINDOW))
-
-    def follow(self, longest: float) -> None:
-        """The latest steps of a session before this one took so long at most."""
-        self._late[0] = longest
 
     def longest(self, step: int) -> float:
         """Seconds that the longest of the ``RECENT`` steps before ``step`` took."""

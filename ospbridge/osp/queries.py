@@ -24,6 +24,7 @@ from ospbridge.osp.messages import (
     Truncated,
     ValueContent,
 )
+from ospbridge.osp.timing import waits
 from ospbridge.text import pluralize
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 __all__ = [
     "UNREADABLE",
     "Question",
-    "answering",
     "ask",
     "deregister_event",
     "get_value",
@@ -45,7 +45,6 @@ __all__ = [
     "set_value",
 ]
 
-T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 LATE_ANSWERS: Final = 0.1
 """Seconds for which late answers are awaited behind a question that was asked more than once."""
@@ -56,92 +55,87 @@ UNREADABLE: Final = "what answers there writes otherwise than OSP 1.1: its autho
 
 
 class Question:
-    """What is said of a question that was not answered; made when it is asked."""
+    """The tries of one question, until ``give_up``; ``what`` it is about."""
 
-    def __init__(self, m: ClientMachine, request: Message, what: str) -> None:
+    def __init__(self, m: ClientMachine, what: str, give_up: float) -> None:
+        self.tries = 0
+        self.give_up = give_up
         self._m = m
-        self._request = request
         self._what = what
         self._began = m.now
         self._undecodable = m.notices.undecodable_count
+        self._waits = waits()
 
-    @property
-    def undecodable(self) -> int:
-        """Datagrams that came since and are no replies of OSP."""
-        return self._m.notices.undecodable_count - self._undecodable
+    def ask(self, *requests: Message) -> float:
+        """Send it; until when an answer is awaited."""
+        for request in requests:
+            self._m.send(request)
+        self.tries += 1
+        return min(self._m.now + next(self._waits), self.give_up)
 
-    def error(self, tries: int) -> QueryTimeout:
-        """What to raise. Silence is not the same as answers that nobody can decode."""
+    def met_silence(self, request: Message) -> None:
+        """It will be asked again. Raises QueryTimeout where its time is over."""
         m = self._m
-        said = (
-            f"{m.peer} did not answer {self._request.CODE.name} ({self._what}) within {m.now - self._began:.1f} s, "
-            f"asked {pluralize(tries, 'time')}"
+        if m.now >= self.give_up:
+            raise self._error(request)
+        m.notices.anomaly(f"{request.CODE.name} met silence")
+        m.retries += 1
+
+    def _error(self, request: Message) -> QueryTimeout:
+        """Silence is not the same as answers that nobody can decode."""
+        m = self._m
+        told = (
+            f"{m.peer} did not answer {request.CODE.name} ({self._what}) within {m.now - self._began:.1f} s, "
+            f"asked {pluralize(self.tries, 'time')}"
         )
-        if not self.undecodable:
-            return QueryTimeout(said)
+        undecodable = m.notices.undecodable_count - self._undecodable
+        if not undecodable:
+            return QueryTimeout(told)
         return QueryTimeout(
-            f"{said}; what came is not of OSP 1.1 ({pluralize(self.undecodable, 'datagram')}), "
-            f"the latest: {m.notices.undecodable[-1]}",
+            f"{told}; what came is not of OSP 1.1 ({pluralize(undecodable, 'datagram')}), "
+            f"the latest: {m.notices.undecodable}",
             hint=UNREADABLE,
         )
-
-
-def answering(kind: type[M], test: Callable[[M], bool] = lambda _: True) -> Callable[[Message], M | None]:
-    """What ``ask`` takes for the answer: a message of that kind that stands the test."""
-
-    def match(message: Message) -> M | None:
-        return message if isinstance(message, kind) and test(message) else None
-
-    return match
 
 
 def ask(
     m: ClientMachine,
     request: Message,
-    match: Callable[[Message], T | None],
+    answer: type[M],
+    fits: Callable[[M], bool] = lambda _: True,
     *,
     what: str,
     stray: Callable[[Reply], None] | None = None,
     limit: float | None = None,
-) -> Exchange[T]:
-    """Send ``request`` until ``match`` makes something of a reply. Other replies go to ``stray``.
+) -> Exchange[M]:
+    """Send ``request`` until an ``answer`` comes that ``fits``. Other replies go to ``stray``.
 
     Raises QueryTimeout after ``limit`` seconds, which are ``limits.query`` unless given.
     """
-    question = Question(m, request, what)
     stray = stray or m.unexpected
-    waits = m.waits()
     with m.limited(m.limits.query if limit is None else limit) as give_up:
-        tries = 0
+        question = Question(m, what, give_up)
         while True:
-            m.send(request)
-            tries += 1
-            again_at = min(m.now + waits.next(), give_up)
+            again_at = question.ask(request)
             while (reply := (yield again_at)) is not None:
-                found = match(reply.message if isinstance(reply, Truncated) else reply)
-                if found is None:
+                message = reply.message if isinstance(reply, Truncated) else reply
+                if not (isinstance(message, answer) and fits(message)):
                     stray(reply)
                     continue
                 if isinstance(reply, Truncated):
                     m.notices.remark(f"{m.peer} cut its answer about {what} at {reply.received} bytes")
-                if tries > 1:
+                if question.tries > 1:
                     yield from pause(m, LATE_ANSWERS, stray)
                 m.list_ack = None
-                return found
-            if m.now >= give_up:
-                raise question.error(tries)
-            m.notices.anomaly(f"{request.CODE.name} met silence")
-            m.retries += 1
+                return message
+            question.met_silence(request)
             m.free_handler()
 
 
 def pause(m: ClientMachine, seconds: float, stray: Callable[[Reply], None]) -> Exchange[None]:
     """Take in what comes in so many seconds."""
     with m.limited(seconds) as until:
-        while m.now < until:
-            reply = yield until
-            if reply is None:
-                return
+        while m.now < until and (reply := (yield until)) is not None:
             stray(reply)
 
 
@@ -152,8 +146,9 @@ def register_event(m: ClientMachine, name: str) -> Exchange[int]:
     answer = yield from ask(
         m,
         RegisterForEvent(name),
+        RegisterForEventAck,
         # An id that stands for another name is a late answer to an earlier question.
-        answering(RegisterForEventAck, lambda x: m.events.get(x.event_id, name) == name),
+        lambda x: m.events.get(x.event_id, name) == name,
         what=f"event {name!r}",
     )
     if answer.event_id:
@@ -163,27 +158,22 @@ def register_event(m: ClientMachine, name: str) -> Exchange[int]:
 
 def deregister_event(m: ClientMachine, event_id: int) -> Exchange[None]:
     """Stop being told of an event."""
-    yield from ask(
-        m,
-        DeregisterFromEvent(event_id),
-        answering(DeregisterFromEventAck, lambda x: x.event_id == event_id),
-        what=f"event {m.events.get(event_id, event_id)!r}",
-    )
+    what = f"event {m.events.get(event_id, event_id)!r}"
+    request = DeregisterFromEvent(event_id)
+    yield from ask(m, request, DeregisterFromEventAck, lambda x: x.event_id == event_id, what=what)
     m.events.pop(event_id, None)
 
 
 def get_value(
-    m: ClientMachine,
-    value_id: int,
-    *,
-    stray: Callable[[Reply], None] | None = None,
+    m: ClientMachine, value_id: int, *, stray: Callable[[Reply], None] | None = None
 ) -> Exchange[str | None]:
     """The content of a variable; None for an id that the simulator does not know."""
     answer = yield from ask(
         m,
         GetValue(value_id),
+        ValueContent,
         # An id of 0 tells of what was not found elsewhere in the protocol; a NERD server has -1.
-        answering(ValueContent, lambda x: x.value_id in (value_id, -1) or (not x.value_id and not x.content)),
+        lambda x: x.value_id in (value_id, -1) or (not x.value_id and not x.content),
         what=f"value {value_id}",
         stray=stray,
     )
@@ -200,44 +190,33 @@ def get_values(
     found: dict[int, str] = {}
     missing = dict.fromkeys(value_ids)
     with m.limited(m.limits.query) as give_up:
-        waits, tries = m.waits(), 0
-        question = Question(m, GetValue(next(iter(missing), 0)), pluralize(len(missing), "value"))
+        question = Question(m, pluralize(len(missing), "value"), give_up)
         while missing:
-            asked = [value_id for value_id, _ in zip(missing, range(BURST), strict=False)]
-            for value_id in asked:
-                m.send(GetValue(value_id))
-            tries += 1
-            awaited = set(asked)
-            again_at = min(m.now + waits.next(), give_up)
+            awaited = dict.fromkeys(list(missing)[:BURST])
+            again_at = question.ask(*map(GetValue, awaited))
             while awaited and (reply := (yield again_at)) is not None:
                 if isinstance(reply, ValueContent) and reply.value_id in awaited:
                     found[reply.value_id] = reply.content
-                    awaited.discard(reply.value_id)
-                    del missing[reply.value_id]
-                    again_at = min(m.now + LATE_ANSWERS, give_up) if tries > 1 else again_at
+                    del awaited[reply.value_id], missing[reply.value_id]
+                    if question.tries > 1:
+                        again_at = min(m.now + LATE_ANSWERS, give_up)
                 elif isinstance(reply, ValueContent) and reply.value_id == -1:
                     # It does not say which one is unknown.
                     return found
                 else:
                     stray(reply)
-            if not awaited:
-                continue
-            if m.now >= give_up:
-                raise question.error(tries)
-            m.retries += len(awaited)
-            m.free_handler()
+            if awaited:
+                question.met_silence(GetValue(0))
+                m.free_handler()
     return found
 
 
 def set_value(m: ClientMachine, value_id: int, content: str, *, name: str = "") -> Exchange[bool]:
     """Write a variable; False for an unknown id. Raises ValueRejected where the text does not parse."""
     _check_ascii(m, content)
-    answer = yield from ask(
-        m,
-        SetValue(value_id, content),
-        answering(SetValueAck, lambda x: x.value_id == value_id),
-        what=f"value {name or value_id}",
-    )
+    what = f"value {name or value_id}"
+    request = SetValue(value_id, content)
+    answer = yield from ask(m, request, SetValueAck, lambda x: x.value_id == value_id, what=what)
     if answer.status == 0:
         raise ValueRejected(f"{m.peer} could not parse {content!r} for {name or value_id}")
     return answer.status == 1
@@ -252,9 +231,8 @@ def observe(m: ClientMachine, ids: dict[int, str]) -> Exchange[tuple[int, ...]]:
         raise LocalProtocolError(
             f"values are not pushed by a server of profile {m.profile.name!r}", hint="read them between steps"
         )
-    answer = yield from ask(
-        m, RegisterForValue(tuple(ids)), answering(RegisterForValueAck), what=pluralize(len(ids), "value")
-    )
+    request = RegisterForValue(tuple(ids))
+    answer = yield from ask(m, request, RegisterForValueAck, what=pluralize(len(ids), "value"))
     confirmed = tuple(i for i in answer.answered(len(ids)) if i in ids)
     m.values.observed.update({i: ids[i] for i in confirmed})
     return confirmed

@@ -6,23 +6,16 @@ therefore brought above 0 before it: so the clock tells whether the reset is don
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import cycle, pairwise
+from functools import partial
+from itertools import cycle, islice, pairwise
 from typing import TYPE_CHECKING, Final
 
-from ospbridge.errors import (
-    BarrierStuck,
-    IncompleteListing,
-    LocalProtocolError,
-    QueryTimeout,
-    StepUncertain,
-    ValueRejected,
-)
+from ospbridge.errors import IncompleteListing, LocalProtocolError, QueryTimeout, StepUncertain, ValueRejected
 from ospbridge.osp.agents import overview
-from ospbridge.osp.client import RESET_COMPLETED, SILENCE
+from ospbridge.osp.client import RESET_COMPLETED
 from ospbridge.osp.clock_reading import INTERRUPTED, SECOND_LOOK, drop_clock, read_clock, start_clock
 from ospbridge.osp.codes import SEED
-from ospbridge.osp.fast_path import REQUESTS_AT_ONCE, FastPath, StepRequest
+from ospbridge.osp.fast_path import FastPath, StepRequest
 from ospbridge.osp.lists import find_value
 from ospbridge.osp.messages import (
     NextSimulationStepAck,
@@ -30,15 +23,29 @@ from ospbridge.osp.messages import (
     ResetSimulationAck,
     StepCompleted,
     StepCompletedAck,
+    Truncated,
 )
 from ospbridge.osp.profile import SeedBy
 from ospbridge.osp.queries import get_value, pause, set_value
-from ospbridge.osp.step import FREED, SENT_AGAIN_AT_MOST, UNANSWERED, Action, last_word, step
+from ospbridge.osp.step import (
+    SENT_AGAIN_AT_MOST,
+    SOME,
+    Action,
+    Pending,
+    Row,
+    decide,
+    free_waiting_handler,
+    query_clock,
+    run,
+    step,
+    stuck,
+)
+from ospbridge.osp.timing import SILENCE
 
 if TYPE_CHECKING:
     from ospbridge.osp.client import ClientMachine, Exchange, Reply
 
-__all__ = ["RESET_TABLE", "ResetRow", "reset"]
+__all__ = ["RESET_TABLE", "reset"]
 
 OWN_SEEDS: Final = "/Simulation/RandomizeSeedAtReset"
 YES: Final = ("T", "TRUE", "1")
@@ -52,63 +59,27 @@ SILENCES: Final = 20
 """For which old requests are waited to step the world at most, once each agent's request was sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResetRow:
-    """One row: whether the clock shows 0 (None where it cannot tell), and so on; None means anything."""
-
-    zeroed: bool | None
-    unacknowledged: bool | None
-    alone: bool | None
-    overdue: bool | None
-    action: Action
-    reason: str
-
-    def fits(self, *, zeroed: bool, unacknowledged: bool, alone: bool, overdue: bool) -> bool:
-        """Whether the row is about this."""
-        given = (zeroed, unacknowledged, alone, overdue)
-        wanted = (self.zeroed, self.unacknowledged, self.alone, self.overdue)
-        return all(want in (None, is_so) for want, is_so in zip(wanted, given, strict=True))
-
-
 RESET_TABLE: Final = (
-    ResetRow(True, None, None, True, Action.RESTORE, "the completion is lost"),
-    ResetRow(None, None, None, False, Action.WAIT, "worlds take their time to begin anew"),
-    ResetRow(None, True, True, True, Action.SEND_AGAIN, "a request is lost"),
-    ResetRow(None, None, None, None, Action.WAIT, "the requests are counted, or other clients are missing"),
+    Row(True, None, None, True, Action.RESTORE, "the completion is lost"),
+    Row(None, None, None, False, Action.WAIT, "worlds take their time to begin anew"),
+    Row(None, SOME, True, True, Action.SEND_AGAIN, "a request is lost"),
+    Row(None, None, None, None, Action.WAIT, "the requests are counted, or other clients are missing"),
 )
 """The first row that fits counts. RESTORE: the reset is done."""
 
 
-class PendingReset:
-    """A reset that is not completed yet."""
+class PendingReset(Pending):
+    """A reset that is not completed yet. ``tells``: the clock is above 0, and shows 0 when it is done."""
 
-    __slots__ = (
-        "_at_once",
-        "_completed",
-        "_m",
-        "_request",
-        "acked",
-        "began",
-        "sent",
-        "sent_again",
-        "sent_at",
-        "tells",
-        "unanswered",
-        "wanted",
-    )
+    __slots__ = ("_completed", "_request", "acked", "sent", "tells", "wanted")
 
     def __init__(self, m: ClientMachine, seed: int, *, tells: bool) -> None:
-        self._m = m
+        super().__init__(m, m.now)
         self._request = ResetSimulation(seed)
-        self._at_once = REQUESTS_AT_ONCE if m.profile.pipelining else 1
         self.tells = tells
-        """The clock is above 0, and shows 0 when the reset is done."""
         self.wanted = len(m.controlled)
-        self.sent = self.acked = self.sent_again = 0
-        self.began = self.sent_at = m.now
+        self.sent = self.acked = 0
         self._completed = False
-        self.unanswered = 0
-        """Questions in a row that met silence."""
         self._send_more()
 
     def is_completed(self) -> bool:
@@ -122,12 +93,12 @@ class PendingReset:
     @property
     def overdue(self) -> bool:
         """It is too late for a completion that is not lost."""
-        times = self._m.learned.reset_times
+        times = self.m.learned.reset_times
         usual = max(SILENCE, 2.0 * max(times)) if times else FIRST_RESET
-        return self._m.now - self.sent_at > usual
+        return self.m.now - self.sent_at > usual
 
     def _send_more(self) -> None:
-        while self.sent < min(self.wanted, self.acked + self._at_once):
+        while self.sent < min(self.wanted, self.acked + self.at_once):
             self.send_next()
 
     def send_next(self) -> None:
@@ -141,21 +112,24 @@ class PendingReset:
         self._send()
 
     def _send(self) -> None:
-        self.sent_at = self._m.now
-        self._m.send(self._request)
+        self.sent_at = self.m.now
+        self.m.send(self._request)
+
+    def free_handler(self) -> None:
+        """Acknowledge the completion that did not come."""
+        self.m.acknowledge_reset(self.m.profile.reset_completed)
 
     def take(self, reply: Reply) -> None:
-        """Something came."""
-        code = None if not hasattr(reply, "CODE") else reply.CODE
+        """Something came. Raises SessionLost."""
         if isinstance(reply, ResetSimulationAck):
             self.acked += 1
             self._send_more()
-        elif code in RESET_COMPLETED:
+        elif not isinstance(reply, Truncated) and reply.CODE in RESET_COMPLETED:
             # Two in a row are one.
             self._completed = True
-            self._m.acknowledge_reset(code)
+            self.m.acknowledge_reset(reply.CODE)
         else:
-            self._m.unexpected(reply)
+            self.m.unexpected(reply)
 
 
 def reset(m: ClientMachine, seed: int) -> Exchange[bool]:
@@ -178,7 +152,7 @@ def reset(m: ClientMachine, seed: int) -> Exchange[bool]:
     yield from overview(m)
     if not m.episode.stepped and m.alone:
         # A NERD server under load loses 1 in 300 resets that follow a reset.
-        yield from _neutral_step(m)
+        yield from step(m, FastPath(_neutral_requests(m), pipelining=m.profile.pipelining))
     if seed and m.profile.seed_by is SeedBy.VALUE:
         yield from seed_by_value(m, seed)
     seen = yield from _reset_once(m, seed)
@@ -191,11 +165,11 @@ def reset(m: ClientMachine, seed: int) -> Exchange[bool]:
     return seen
 
 
-def _neutral_step(m: ClientMachine) -> Exchange[None]:
-    requests = tuple(StepRequest(agent, m.profile) for agent in m.controlled.values())
+def _neutral_requests(m: ClientMachine) -> list[StepRequest]:
+    requests = [StepRequest(agent, m.profile) for agent in m.controlled.values()]
     for request in requests:
         request.rest()
-    yield from step(m, FastPath(requests, m.outgoing, pipelining=m.profile.pipelining))
+    return requests
 
 
 def _reset_once(m: ClientMachine, seed: int) -> Exchange[bool]:
@@ -205,12 +179,11 @@ def _reset_once(m: ClientMachine, seed: int) -> Exchange[bool]:
     episode.doubt = ""
     episode.reset_outstanding = True
     episode.stepped = False
-    undecodable = m.notices.undecodable_count
     with m.limited(m.limits.reset) as limit:
         r = PendingReset(m, seed, tells=bool(before) and m.learned.resets_zero_clock)
-        done = yield from _run(m, r, limit)
+        done = yield from run(r, limit, partial(_on_silence, m, r), "reset")
     if not done:
-        yield from _give_up(m, r, undecodable)
+        raise (yield from stuck(r, "reset", m.limits.reset))
     episode.reset_outstanding = False
     if r.is_completed() and not r.sent_again and m.alone:
         m.learned.reset_times.append(m.now - r.began)
@@ -220,38 +193,15 @@ def _reset_once(m: ClientMachine, seed: int) -> Exchange[bool]:
     return r.is_completed()
 
 
-def _run(m: ClientMachine, r: PendingReset, limit: float) -> Exchange[bool]:
-    """The reset, message by message; False: its limit has come."""
-    waits = m.waits()
-    while not r.all_came():
-        patience = waits.next()
-        reply = yield min(m.now + patience, limit)
-        while reply is not None and not r.all_came() and m.now < limit:
-            r.take(reply)
-            reply = None if r.all_came() else (yield min(m.now + patience, limit))
-        if r.all_came() or r.is_completed():
-            # Acknowledgements that are missing now are lost.
-            return True
-        if m.now >= limit:
-            return False
-        m.notices.anomaly("a reset met silence")
-        if (yield from _on_silence(m, r, patience)):
-            return True
-    return True
-
-
 def _on_silence(m: ClientMachine, r: PendingReset, patience: float) -> Exchange[bool]:
     """Find out what became of the reset, and do what the table says; True: it is done."""
-    if m.profile.eats_awaited_acks or r.unanswered >= UNANSWERED:
-        m.acknowledge_reset(m.profile.reset_completed)
-        reply = yield m.now + FREED
-        if reply is not None:
-            r.take(reply)
-            return r.is_completed()
+    if r.is_completed():
+        # Acknowledgements that are missing now are lost.
+        return True
+    if (yield from free_waiting_handler(r)):
+        return r.is_completed()
     try:
-        with m.limited(patience):
-            time = yield from read_clock(m, r.take)
-        r.unanswered = 0
+        time = yield from query_clock(r, patience)
         if r.is_completed():
             return True
         if r.sent < r.wanted:
@@ -270,29 +220,9 @@ def _on_silence(m: ClientMachine, r: PendingReset, patience: float) -> Exchange[
     return r.is_completed() or row.action is Action.RESTORE
 
 
-def _decide(m: ClientMachine, r: PendingReset, time: float | None) -> ResetRow:
-    return next(
-        row
-        for row in RESET_TABLE
-        if row.fits(
-            zeroed=r.tells and time == 0.0,
-            unacknowledged=r.acked < r.wanted,
-            alone=m.alone,
-            overdue=r.overdue,
-        )
-    )
-
-
-def _give_up(m: ClientMachine, r: PendingReset, undecodable: int) -> Exchange[None]:
-    """The reset's limit has come. Raises BarrierStuck, SessionLost."""
-    m.episode.doubt = "a reset of this session never completed"
-    who, hint = yield from last_word(m, r.began, undecodable, "reset")
-    raise BarrierStuck(
-        f"the reset did not complete within {m.limits.reset:g} s",
-        hint=hint,
-        who=who,
-        agents=sorted(m.foreign),
-    )
+def _decide(m: ClientMachine, r: PendingReset, time: float | None) -> Row:
+    zeroed = r.tells and time == 0.0
+    return decide(RESET_TABLE, zeroed, r.wanted - r.acked, alone=m.alone, overdue=r.overdue)
 
 
 # --- the clock around a reset ----------------------------------------------------------------------------------------
@@ -347,9 +277,7 @@ def empty_barrier(m: ClientMachine) -> Exchange[None]:
     with all counts right. When the clock moves, none is counted any more. Raises StepUncertain where it does not.
     What is counted while one agent is controlled steps the world at once, so that nothing is left over then.
     """
-    requests = [StepRequest(agent, m.profile) for agent in m.controlled.values()]
-    for request in requests:
-        request.rest()
+    requests = _neutral_requests(m)
 
     def take(reply: Reply) -> None:
         if isinstance(reply, StepCompleted):
@@ -359,7 +287,7 @@ def empty_barrier(m: ClientMachine) -> Exchange[None]:
 
     m.episode.request_outstanding = True
     # A request that is lost is sent again behind all others: that none is left over is all that counts here.
-    for request, _ in zip(cycle(requests), range(len(requests) + SILENCES), strict=False):
+    for request in islice(cycle(requests), len(requests) + SILENCES):
         m.outgoing.append(request.datagram)
         yield from pause(m, SILENCE, take)
         if (yield from read_clock(m)) != m.clock.base:
@@ -382,17 +310,17 @@ def seed_by_value(m: ClientMachine, seed: int) -> Exchange[None]:
         return
     try:
         entry = yield from find_value(m, SEED)
-        known = entry is not None
-        taken = entry is not None and (yield from set_value(m, entry.id, str(seed), name=SEED))
+        if entry is None:
+            m.values.without.add(SEED)
+            m.notices.remark(f"{m.peer} has no variable {SEED}: seeds have no effect")
+            return
+        taken = yield from set_value(m, entry.id, str(seed), name=SEED)
     except (QueryTimeout, IncompleteListing):
         m.notices.remark(f"{m.peer} did not answer about {SEED}: it has not got the seed {seed}", about=SEED)
         return
     except ValueRejected:
-        known, taken = True, False
-    if not known:
-        m.values.without.add(SEED)
-        m.notices.remark(f"{m.peer} has no variable {SEED}: seeds have no effect")
-    elif not taken:
+        taken = False
+    if not taken:
         m.notices.remark(f"{m.peer} refused the seed {seed}", about=SEED)
     elif OWN_SEEDS not in m.values.without:
         m.values.without.add(OWN_SEEDS)

@@ -13,24 +13,26 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ospbridge.errors import OutputsIncomplete
-from ospbridge.osp.lists import find_interface_values, forget_ids, list_all
+from ospbridge.osp.lists import forget_ids, list_all
 from ospbridge.osp.messages import StepCompleted, Truncated
 from ospbridge.osp.queries import get_values, pause
 from ospbridge.osp.wire import number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from ospbridge.interface import AgentInterface
+    from ospbridge.interface import AgentInterface, ValueEntry
     from ospbridge.osp.client import ClientMachine, Exchange, Reply
 
-__all__ = ["complete_from_repository", "restore"]
+__all__ = ["complete_from_repository", "find_interface_values", "restore"]
 
 READINGS: Final = 5
 """Of the same values, until two in a row agree."""
 UNCHANGED: Final = 2.0
 """Seconds behind the request after which readings equal to the last observation are believed: some clocks move when a
 step begins, and the values when it ends."""
+LONGEST_PATH: Final = 1024
+"""Characters of a variable's name that may stand for an interface value."""
 
 
 def restore(
@@ -44,7 +46,7 @@ def restore(
     try:
         found: dict[int, StepCompleted] = {}
         for _ in range(READINGS):
-            before, found = found, (yield from _read(m, agents, stray))
+            before, found = found, (yield from _read(m, dict.fromkeys(agents), stray))
             if found != before:
                 continue
             if m.now - sent_at >= UNCHANGED or not all(map(m.episode.repeats, found.values())):
@@ -56,17 +58,6 @@ def restore(
     raise m.uncertain("a completion is lost, and what the repository shows changes from reading to reading")
 
 
-def _read(
-    m: ClientMachine, agents: Sequence[AgentInterface], stray: Callable[[Reply], None]
-) -> Exchange[dict[int, StepCompleted]]:
-    """One reading. Raises OutputsIncomplete."""
-    wanted = {}
-    for agent in agents:
-        wanted[agent.id] = yield from _ids(m, agent, 0, stray)
-    texts = yield from get_values(m, [value_id for ids in wanted.values() for value_id in ids], stray=stray)
-    return {agent.id: _completion(m, agent, texts, wanted[agent.id], None) for agent in agents}
-
-
 def complete_from_repository(
     m: ClientMachine, agent: AgentInterface, cut: Truncated
 ) -> Exchange[tuple[StepCompleted, bool]]:
@@ -76,15 +67,24 @@ def complete_from_repository(
     """
     message = cut.message
     assert isinstance(message, StepCompleted)
-    there = len(message.outputs) + len(message.infos)
     try:
-        ids = yield from _ids(m, agent, there, m.unexpected)
-        texts = yield from get_values(m, ids, stray=m.unexpected)
-        whole = _completion(m, agent, texts, ids, message)
+        whole = (yield from _read(m, {agent: message}, m.unexpected))[agent.id]
     except OutputsIncomplete as error:
         m.episode.doubt = error.message
         raise
     return whole, message.announced is not None and len(message.events) < message.announced[2]
+
+
+def _read(
+    m: ClientMachine, agents: dict[AgentInterface, StepCompleted | None], stray: Callable[[Reply], None]
+) -> Exchange[dict[int, StepCompleted]]:
+    """One reading of what agents brought, but for what is known of each already. Raises OutputsIncomplete."""
+    wanted: dict[int, list[int]] = {}
+    for agent, cut in agents.items():
+        there = 0 if cut is None else len(cut.outputs) + len(cut.infos)
+        wanted[agent.id] = yield from _ids(m, agent, there, stray)
+    texts = yield from get_values(m, [value_id for ids in wanted.values() for value_id in ids], stray=stray)
+    return {agent.id: _completion(m, agent, cut, wanted[agent.id], texts) for agent, cut in agents.items()}
 
 
 def _names(agent: AgentInterface) -> list[str]:
@@ -103,7 +103,7 @@ def _ids(
     others = frozenset(m.agent_names.values()) - {agent.name}
     found = find_interface_values(m.values.entries.values(), agent.name, names, others=others)
     # Whose number is read cannot be told where several of the agent's values have one name.
-    called = Counter(value.name for value in (*agent.inputs, *agent.outputs, *agent.infos))
+    called = Counter([*names, *(value.name for value in agent.inputs)])
     ids = [
         value_id
         for name, value_id in zip(names[there:], found[there:], strict=True)
@@ -117,12 +117,13 @@ def _ids(
 def _completion(
     m: ClientMachine,
     agent: AgentInterface,
-    texts: dict[int, str],
-    ids: Sequence[int],
     cut: StepCompleted | None,
+    ids: Sequence[int],
+    texts: dict[int, str],
 ) -> StepCompleted:
     """What the texts say, behind what a cut completion has."""
-    values = np.empty(len(agent.outputs) + len(agent.infos), np.float32)
+    outputs = len(agent.outputs)
+    values = np.empty(outputs + len(agent.infos), np.float32)
     there = len(values) - len(ids)
     if cut is not None:
         values[:there] = np.concatenate([cut.outputs, cut.infos])[:there]
@@ -139,7 +140,6 @@ def _completion(
                 "expected a number"
             ) from None
     values.flags.writeable = False
-    outputs = len(agent.outputs)
     return StepCompleted(agent.id, values[:outputs], values[outputs:], cut.events if cut is not None else ())
 
 
@@ -150,3 +150,61 @@ def _incomplete(agent: AgentInterface, missing: int) -> OutputsIncomplete:
         hint="split the agent into smaller ones, or raise the simulator's datagram limit; nothing is read back from a "
         "simulator that shows no such values",
     )
+
+
+# --- interface values in the repository ------------------------------------------------------------------------------
+
+
+def find_interface_values(
+    values: Iterable[ValueEntry], agent: str, names: Sequence[str], *, others: Collection[str] = ()
+) -> list[int | None]:
+    """Local ids of an agent's interface values, in the order of ``names``; None where there is not exactly one.
+
+    By type where servers type interface values so (observed on a NERD server), else by the name, or the end of it.
+    Agents of equal interface are told apart by the agent's name as a part of the path. What stands alone is the
+    agent's also without that, unless it stands where one of the ``others`` does.
+    """
+    by_name = _by_name(values, set(names))
+    return [_only(by_name.get(name, ()), agent, name, others) for name in names]
+
+
+def _by_name(values: Iterable[ValueEntry], wanted: set[str]) -> dict[str, list[ValueEntry]]:
+    """Which variables may be the interface value of each of the ``wanted`` names."""
+    by_name: dict[str, list[ValueEntry]] = {}
+    tails = {f"/{name}": name for name in wanted} | {name: name for name in wanted}
+    for entry in values:
+        if entry.type in wanted:
+            by_name.setdefault(entry.type, []).append(entry)
+        elif entry.name in wanted:
+            by_name.setdefault(entry.name, []).append(entry)
+        elif len(entry.name) <= LONGEST_PATH:
+            # "/Sim/Robot/Knee/Angle" ends with "/Knee/Angle": try each tail that begins with a slash.
+            at = entry.name.find("/")
+            while at >= 0:
+                name = tails.get(entry.name[at:])
+                if name:
+                    by_name.setdefault(name, []).append(entry)
+                    break
+                at = entry.name.find("/", at + 1)
+    return by_name
+
+
+def _only(candidates: Sequence[ValueEntry], agent: str, name: str, others: Collection[str]) -> int | None:
+    typed = [entry for entry in candidates if entry.type == name] or [
+        # A short name may stand for something else further below its agent.
+        entry
+        for entry in candidates
+        if name.startswith("/") or entry.name == name or entry.name.endswith(f"/{agent}/{name}")
+    ]
+    own = [entry for entry in typed if _stands_at(entry, agent, name)]
+    if not own and len(typed) == 1:
+        own = [entry for entry in typed if not any(_stands_at(entry, other, name) for other in others)]
+    return own[0].id if len(own) == 1 else None
+
+
+def _stands_at(entry: ValueEntry, agent: str, name: str) -> bool:
+    """Whether the agent's name is a part of the path in front of ``name``, or of that where it is all there is."""
+    if entry.name == name:
+        return bool(agent) and f"/{agent}/" in f"/{name}"
+    path = entry.name.removesuffix(name if name.startswith("/") else f"/{name}")
+    return f"/{agent}/" in (f"{path}/" if path.startswith("/") else f"/{path}/")

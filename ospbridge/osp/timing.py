@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Final
 
-__all__ = ["RESTART_SETTLES", "Limits", "Waits", "seconds_of"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
+__all__ = ["RESTART_SETTLES", "SILENCE", "Limits", "seconds_of", "waits"]
+
+SILENCE: Final = 0.25
+"""Seconds without a datagram before anything is done about it. A NERD server stalls 50 ms by itself, seldom 100, and
+whatever it is sent meanwhile restarts that."""
 LONGEST_WAIT: Final = 1.0
 RESTART_SETTLES: Final = 0.5
 """Seconds from a restart of the communication to an INIT: a NERD server loses one within 50 ms of it, or dies."""
+
+
+def waits() -> Iterator[float]:
+    """The waits between tries of one exchange, in seconds: doubling from a silence, at most one second."""
+    wait = SILENCE
+    while True:
+        yield wait
+        wait = min(2.0 * wait, LONGEST_WAIT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +48,7 @@ class Limits:
     def __post_init__(self) -> None:
         if self.memory <= 0:
             raise ValueError(f"memory limit must be a positive number of bytes, got {self.memory!r}")
-        for name in self.__slots__:
-            if name == "memory":
-                continue
+        for name in (each.name for each in fields(self) if each.name != "memory"):
             value = getattr(self, name)
             seconds = seconds_of(value)
             if not 0 < seconds < float("inf"):
@@ -50,18 +62,3 @@ def seconds_of(given: object) -> float:
         return float("nan") if isinstance(given, str | bytes) else float(given)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         return float("nan")
-
-
-class Waits:
-    """The waits between tries of one exchange, in seconds: doubling, at most one second."""
-
-    __slots__ = ("_next",)
-
-    def __init__(self, first: float) -> None:
-        self._next = first
-
-    def next(self) -> float:
-        """Seconds to wait now."""
-        wait = self._next
-        self._next = min(2.0 * wait, LONGEST_WAIT)
-        return wait

@@ -25,9 +25,9 @@ from ospbridge.interface import (
     ValueEntry,
     ValueReading,
 )
-from ospbridge.osp.client import SILENCE, Exchange
+from ospbridge.osp.client import Exchange
 from ospbridge.osp.profile import Profile
-from ospbridge.osp.timing import Limits
+from ospbridge.osp.timing import SILENCE, Limits
 from ospbridge.session.channel import say_goodbyes
 from ospbridge.session.connect import GOODBYES, RESTARTS, join
 from ospbridge.session.core import Session

@@ -32,14 +32,15 @@ from ospbridge.interface import (
 )
 from ospbridge.osp import agents as roster
 from ospbridge.osp import queries
-from ospbridge.osp.client import SILENCE, ClientMachine, Exchange
+from ospbridge.osp.client import ClientMachine, Exchange
 from ospbridge.osp.clock_reading import audit, audit_previous, write_value
 from ospbridge.osp.codes import DATAGRAM_END
 from ospbridge.osp.disconnect import leave
 from ospbridge.osp.fast_path import FastPath, StepRequest
 from ospbridge.osp.lists import find_value, forget_ids, list_values
 from ospbridge.osp.reset import reset
-from ospbridge.osp.step import StepResult, fall_back, step
+from ospbridge.osp.step import StepResult, continue_step, step
+from ospbridge.osp.timing import SILENCE
 from ospbridge.session import names
 from ospbridge.session.channel import Goodbye
 from ospbridge.session.connect import GOODBYES, machine_to_leave, restart
@@ -257,7 +258,7 @@ class SessionCore:
     def start(self, now: float) -> FastPath | None:
         """The fast path of a step with the inputs that were taken over; None where an exchange must take it."""
         path = self.path
-        if self.watched or not self.machine.start(path, now):
+        if not self.machine.start(path, now):
             return None
         path.fallen_back = False
         return path
@@ -267,15 +268,15 @@ class SessionCore:
         """The fast path of steps with the agents that are controlled now."""
         if self._path is None or self._path.requests is not self.filled:
             m = self.machine
-            self._path = FastPath(self.filled, m.outgoing, pipelining=m.profile.pipelining)
+            self._path = FastPath(self.filled, pipelining=m.profile.pipelining)
         return self._path
 
     def resume(self, path: FastPath | None) -> Exchange[dict[str, StepOutcome]]:
         """The step with the inputs that were taken over, from where ``path`` was left, or from its beginning."""
         m = self.machine
         with explained(self.server, self._leases, waited=m.limits.step):
-            result = yield from (step(m, self.path) if path is None else fall_back(m, path))
-        outcomes = self._outcomes(result) if result.path is None else result.path.outcomes()
+            result = yield from (step(m, self.path) if path is None else continue_step(m, path))
+        outcomes = self._outcomes(result)
         if self.watched:
             values = yield from self._watched(result.values)
             for outcome in outcomes.values():
@@ -415,7 +416,7 @@ class SessionCore:
         self.machine, goodbye = machine_to_leave(
             old.profile, old.limits, agents, peer=old.peer, events=old.events_used
         )
-        self.machine.follow(old)
+        self.machine.succeed(old)
         return goodbye
 
     @property
@@ -621,6 +622,9 @@ class Session:
                     send(answer, MSG_DONTWAIT)
         except OSError as error:
             return self.leave_fast_path(path, error)
+        if self.core.watched:
+            # An exchange asks for the variables, behind a step that has run.
+            return self.leave_fast_path(path, None)
         if self.channel.tally is not None:
             self.channel.tally.straight += path.count
         self.machine.ran(path)
@@ -645,7 +649,7 @@ class Session:
 
     def inherit(self, previous: Session) -> None:
         """This session takes the place of ``previous``: what that saw of the server holds, and so may its requests."""
-        self.machine.follow(previous.machine)
+        self.machine.succeed(previous.machine)
 
     # --- leaving ---------------------------------------------------------------------------------------------------
 

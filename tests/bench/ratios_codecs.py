@@ -79,17 +79,18 @@ def completion_floor() -> Any:
     return np.frombuffer(COMPLETED, "<f4", FLOATS, HEAD.size).copy()
 
 
-SENT: list[bytes | bytearray] = []
-PATH = FastPath((StepRequest(agent(outputs=FLOATS), DOCUMENT),), SENT, pipelining=False)
+PATH = FastPath((StepRequest(agent(outputs=FLOATS), DOCUMENT),), pipelining=False)
 ACKNOWLEDGED = [NextSimulationStepAck(1).encode()]
 
 
 def completion_recognised() -> StepOutcome:
     """As a session does when nothing else happens, with what it does while the simulator works."""
-    SENT.clear()
-    PATH.came = ACKNOWLEDGED[:]
+    PATH.came = came = ACKNOWLEDGED[:]
     PATH.prepare()
-    PATH.take(COMPLETED)
+    head, size, _, _ = PATH.expected[1]
+    assert COMPLETED.startswith(head)
+    assert len(COMPLETED) == size
+    came.append(COMPLETED)
     return PATH.outcome()
 
 

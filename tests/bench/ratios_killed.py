@@ -10,7 +10,7 @@ import pytest
 
 import ospbridge
 from ospbridge.interface import Endpoint
-from ospbridge.osp.client import SILENCE
+from ospbridge.osp.timing import SILENCE
 from tests.daemon.forked import ForkedSimulator
 from tests.daemon.running import LocalDaemon
 from tests.daemon.test_simulator_killed import THINK, Seen, killed_again_and_again

@@ -16,9 +16,8 @@ from ospbridge.daemon.awaited_reset import GRACE
 from ospbridge.daemon.relay.link import LEARN_WITHIN, LINGER, LINGER_LESS
 from ospbridge.interface import DEFAULT_PORT
 from ospbridge.osp import client, clock_reading, notices, reset, restore, step
-from ospbridge.osp.client import SILENCE
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
-from ospbridge.osp.timing import LONGEST_WAIT, RESTART_SETTLES
+from ospbridge.osp.timing import LONGEST_WAIT, RESTART_SETTLES, SILENCE
 from ospbridge.osp.timing import Limits as OspLimits
 from ospbridge.rllink.connecting import LONGEST_PAUSE, LONGEST_REFUSED, REFUSED_AGAIN
 from ospbridge.rllink.framing import LARGEST_BODY
@@ -34,7 +33,7 @@ FIGURES = {
         f"what that frees has {1000 * step.FREED:g} ms to come",
         f"after {step.SILENT_BETWEEN_REQUESTS:g} s without an answer, too",
         f"two readings {1000 * clock_reading.SECOND_LOOK:g} ms apart",
-        f"followed by {1000 * step.STALLED:g} ms without questions",
+        f"followed by {1000 * step.STALL_PASSES:g} ms without questions",
         f"older than {1000 * SILENCE:g} ms and than twice the longest of the latest {notices.RECENT} steps",
         f"than {step.FIRST_STEP:g} s in the first step of all",
         f"sent again {IN_WORDS[step.SENT_AGAIN_AT_MOST]} times at most",

@@ -88,7 +88,7 @@ def on_stage(profile: Profile, *, clock: bool) -> tuple[ClientMachine, StepReque
 
 
 def _step(machine: ClientMachine, request: StepRequest) -> Exchange[Any]:
-    path = FastPath((request,), machine.outgoing, pipelining=machine.profile.pipelining)
+    path = FastPath((request,), pipelining=machine.profile.pipelining)
     return (yield from step(machine, path))
 
 
@@ -207,7 +207,7 @@ def connecting(data: bytes) -> None:
         return
     assert machine.adopted is not None
     assert machine.adopted.host == MAIN.host
-    assert machine.profile is not None
+    assert machine.answered is not None
 
 
 # --- the server's machine ------------------------------------------------------------------------------------------

@@ -279,19 +279,14 @@ class Client:
             else:
                 self.pair.to_handler(data, to.port, self.address)
         machine.outgoing.clear()
-        if machine.adopted is not None:
+        if machine.finished:
             self._connecting = None
-            assert machine.profile is not None
-            self._conversation = SessionCore(
-                MAIN,
-                machine.adopted,
-                machine.profile,
-                limits=self.limits,
-            )
+            assert machine.answered is not None
+            self._conversation = SessionCore(MAIN, *machine.answered, limits=self.limits)
 
     def inherit(self, before: Client) -> None:
         """Take the place of a session that ended."""
-        self.conversation.machine.follow(before.conversation.machine)
+        self.conversation.machine.succeed(before.conversation.machine)
 
     def vanish(self) -> None:
         """Its socket is closed: what is still on its way to it meets nobody."""

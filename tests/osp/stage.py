@@ -55,7 +55,7 @@ def on_stage(profile: Profile, *, outputs: int = 1) -> tuple[ClientMachine, Step
 
 
 def path_of(machine: ClientMachine, *requests: StepRequest) -> FastPath:
-    return FastPath(requests, machine.outgoing, pipelining=machine.profile.pipelining)
+    return FastPath(requests, pipelining=machine.profile.pipelining)
 
 
 def give(machine: ClientMachine, *replies: Message) -> None:

@@ -16,7 +16,7 @@ from ospbridge.errors import (
     VersionRefused,
 )
 from ospbridge.interface import Endpoint
-from ospbridge.osp.client import RESET_COMPLETED, SILENCE
+from ospbridge.osp.client import RESET_COMPLETED
 from ospbridge.osp.codes import Code
 from ospbridge.osp.connect import COLLECT, TRIES, ConnectMachine, SurplusMachine
 from ospbridge.osp.messages import (
@@ -32,7 +32,7 @@ from ospbridge.osp.profile import (
     Profile,
     profile_named,
 )
-from ospbridge.osp.timing import Limits
+from ospbridge.osp.timing import SILENCE, Limits
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import MAIN, Datagram, Pair
 from tests.osp.stage import BOTH, joined
@@ -117,7 +117,7 @@ def test_a_server_that_awaits_the_end_byte_is_known_by_its_own(profile: Profile 
     assert Init(form=InitForm.INTS).encode(end=True) in [data for data, _ in machine.outgoing]
     machine.receive(InitAck(form=InitForm.INTS).encode(end=True), Endpoint(MAIN.host, 50000), 0.3)
     machine.handle_timer(machine.deadline)
-    assert machine.profile == replace(DOCUMENT, end_marker=True)
+    assert machine.answered == (Endpoint(MAIN.host, 50000), replace(DOCUMENT, end_marker=True))
 
 
 @BOTH
@@ -162,7 +162,7 @@ def test_a_server_that_misreads_one_form_of_init_and_knows_the_other_is_joined(r
         machine.receive(data, source, 0.05)
     machine.handle_timer(machine.deadline)
     assert machine.adopted == Endpoint(MAIN.host, 50001)
-    assert machine.profile == DOCUMENT
+    assert machine.answered == (machine.adopted, DOCUMENT)
     assert machine.surplus == [Endpoint(MAIN.host, 50000)]
     assert machine.outgoing[-1] == (End().encode(), Endpoint(MAIN.host, 50000))
 
@@ -235,7 +235,7 @@ def test_a_server_that_answers_both_forms_is_one_of_the_document_whichever_answe
         machine.receive(InitAck(form=form).encode(), HANDLER if form is InitForm.INTS else other, 0.05)
     assert machine.answered == (HANDLER, DOCUMENT)
     machine.handle_timer(COLLECT)
-    assert (machine.adopted, machine.profile, machine.surplus) == (HANDLER, DOCUMENT, [other])
+    assert (machine.answered, machine.finished, machine.surplus) == ((HANDLER, DOCUMENT), True, [other])
     assert machine.greeting == InitAck(form=InitForm.INTS).encode()
     assert [to for _, to in machine.outgoing] == [other]
 

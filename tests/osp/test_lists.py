@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ospbridge.errors import AgentNotFound, IncompleteListing, QueryTimeout, RemoteProtocolError, UsageError
 from ospbridge.osp import agents
-from ospbridge.osp.client import SILENCE, ClientMachine
+from ospbridge.osp.client import ClientMachine
 from ospbridge.osp.codes import SIMULATION_TIME, TIME_STEP_SIZE, Code
 from ospbridge.osp.lists import find_value, list_values, literal
 from ospbridge.osp.messages import (
@@ -33,7 +33,7 @@ from ospbridge.osp.messages import (
 from ospbridge.osp.profile import DOCUMENT, NERD, Expression, Profile
 from ospbridge.osp.repository import compile_expression
 from ospbridge.osp.step import FIRST_STEP
-from ospbridge.osp.timing import Limits
+from ospbridge.osp.timing import SILENCE, Limits
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from tests.osp.pair import Pair
 from tests.osp.stage import BOTH, SHORT, give, next_timer, on_stage, sent, silence

@@ -100,7 +100,7 @@ def test_a_session_takes_over_what_was_learned_and_asks_about_old_requests_where
     ):
         before.episode = episode
         after = ClientMachine(NERD)
-        after.follow(before)
+        after.succeed(before)
         assert after.episode.barrier_unknown is unknown
         assert after.learned is before.learned
         assert after.pace.longest(1) == 0.4

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ospbridge.errors import BarrierStuck, StepUncertain
+from ospbridge.osp.clock_reading import drop_clock
 from ospbridge.osp.codes import SEED, Code
 from ospbridge.osp.messages import (
     Message,
@@ -241,7 +242,7 @@ def test_old_requests_are_not_looked_for_where_that_cannot_be_done(why: str) -> 
     stage = Stage(NERD, 1 if why == "one agent" else 2, steps=2)
     stage.machine.episode.barrier_unknown = True
     if why == "no clock":
-        stage.machine.clock.drop()
+        drop_clock(stage.machine)
     stage.foreign = why == "others play"
     replies = [DONE[0]] * len(stage.requests)
     assert zeroed(stage.begin_reset(), *replies, DONE[1]).machine.result() is True

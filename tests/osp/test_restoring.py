@@ -13,10 +13,9 @@ from ospbridge.interface import AgentInterface, InterfaceValue, ValueEntry
 from ospbridge.osp import repository as server_repository
 from ospbridge.osp.client import ClientMachine
 from ospbridge.osp.codes import Code
-from ospbridge.osp.lists import find_interface_values
 from ospbridge.osp.messages import StepCompleted, Truncated, ValueContent
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
-from ospbridge.osp.restore import complete_from_repository, restore
+from ospbridge.osp.restore import complete_from_repository, find_interface_values, restore
 from ospbridge.osp.step import LAST_WORD
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import MARK, SyntheticWorld

@@ -12,11 +12,12 @@ import pytest
 import trio
 
 from ospbridge.errors import BarrierStuck, OspBridgeError, SessionLost, StepUncertain
-from ospbridge.interface import AgentInterface, Endpoint, InterfaceValue
+from ospbridge.interface import AgentInterface, Endpoint, InterfaceValue, ValueEntry
 from ospbridge.observe.tally import Tally, by_name
 from ospbridge.osp.codes import Code
 from ospbridge.osp.fast_path import FastPath, StepRequest
 from ospbridge.osp.messages import (
+    GetValue,
     NextSimulationStep,
     NextSimulationStepAck,
     StepCompleted,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.loopback
 ACK = NextSimulationStepAck(1).encode()
 DONE = brought(0.5).encode()
-EVENTFUL = StepCompleted(1, np.array([0.5], np.float32), np.empty(0, np.float32), (7,), 0).encode()
 RESET = bytes((Code.RESET_SIMULATION_COMPLETED_ACK,))
 OTHERS = NextSimulationStepAck(2).encode()
 CLOCK = ValueContent(5, "0.01").encode()
@@ -169,6 +169,46 @@ def test_a_step_that_nothing_disturbs_takes_four_datagrams_and_no_exchange(line:
     assert not line.machine.episode.request_outstanding
     assert line.machine.clock.count == 2
     assert not line.machine.notices
+
+
+def completion(
+    *, agent_id: int = 1, outputs: int = 1, observed: int = 0, events: tuple[int, ...] = ()
+) -> bytes:
+    numbers = np.full(outputs, 0.5, np.float32)
+    return StepCompleted(agent_id, numbers, numbers[:0], events, observed).encode()
+
+
+EVENTFUL = completion(events=(7,))
+UNEXPECTED = [
+    *(((), data) for data in (b"", OTHERS, ACK[:-1], ACK + b"y", ACK + b"xx", DONE)),
+    *(((ACK,), data) for data in (b"", ACK, DONE[:-1], DONE + b"y", DONE + b"xx", EVENTFUL)),
+    *(((ACK,), completion(outputs=count)) for count in (0, 2)),
+    ((ACK,), completion(agent_id=2)),
+    ((ACK,), completion(observed=1)),
+]
+
+
+@pytest.mark.parametrize("line", ["blocking"], indirect=True)
+@pytest.mark.parametrize("before, data", UNEXPECTED)
+def test_anything_but_what_comes_next_leaves_the_fast_path(
+    line: Line, before: tuple[bytes, ...], data: bytes
+) -> None:
+    session = line.session()
+    session.core.fill({"agent1": [0.25]})
+    path = session.start_step(0.0)
+    line.say(*before, data)
+    assert not session.run_fast_path(path, None)
+    assert path.fallen_back
+    assert path.came == list(before)
+    assert line.machine.episode.request_outstanding
+
+
+def test_variables_are_asked_for_behind_a_step_that_took_its_fast_path(line: Line) -> None:
+    line.machine.values.entries["/x"] = ValueEntry(5, "/x", "Double")
+    line.answers(ACK, DONE, CLOCK)
+    assert line.step(lambda session: session.core.watched.update({"/x": None})) == {"agent1": [0.5]}
+    assert line.said() == [NextSimulationStep, StepCompletedAck, GetValue]
+    assert not line.machine.episode.request_outstanding
 
 
 @pytest.mark.parametrize("left", [False, True], ids=["followed to its end", "left once"])
