@@ -1,21 +1,44 @@
 """``python -m tests.storm.losses``: what losses cost at a simulator like `ospbridge sim --profile nerd --stall 0.02`.
 
-One agent, and three of one client; 1,000 steps with each of three seeds, in memory under virtual time. Prints a table
-for docs/measurements.md, and exits with 1 where a step was wrong and untold.
+One agent, and three of one client; 1,000 steps with each of three seeds; in memory under virtual time, and through
+sockets at a real process that loses, doubles and delays datagrams either way and is stopped by SIGSTOP now and then.
+Prints a table for docs/measurements.md, and exits with 1 where a step was wrong and untold.
 
-python -m tests.storm.losses --steps 200
+python -m tests.storm.losses --steps 200 --memory
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
+import json
+import os
+import random
+import signal
+import subprocess
 import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
+from ospbridge.errors import OspBridgeError
+from ospbridge.session.blocking import BlockingSession
 from tests.storm.explaining import judge
-from tests.storm.lives import Storm, Weather
+from tests.storm.lives import DIFFERENT, INPUTS, NEUTRAL, OUTPUTS, Episode, Life, Storm, Weather, untrue
+from tests.storm.machines import REBUILT_AFTER, STOPPED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ospbridge.interface import StepOutcome
+
+__all__ = ["NETWORKS", "SEEDS", "Figures", "together"]
 
 STEPS: Final = 1000
 SEEDS: Final = range(3)
@@ -82,6 +105,131 @@ def together(network: str, agents: int, *, steps: int = STEPS, profile: str = "n
     return sum((in_memory(storm_of(network, agents, seed, steps, profile)) for seed in SEEDS), NOTHING)
 
 
+# --- through sockets -----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def simulator(storm: Storm, ledger: Path) -> Iterator[tuple[str, int]]:
+    """A process of its own: its address, and its number."""
+    weather = storm.weather
+    command = [
+        *(sys.executable, "-m", "ospbridge", "sim", "--synthetic", f"{INPUTS},{OUTPUTS},1"),
+        *("--agents", str(storm.agents), "--profile", storm.profile, "--port", "0", "--quiet"),
+        *("--stall", str(storm.stall), "--drop", str(weather.drop), "--duplicate", str(weather.duplicate)),
+        *("--delay", str(weather.delay), "--delay-max", str(weather.delay_max)),
+        *("--seed", str(storm.seed), "--ledger", str(ledger)),
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip(), process.pid
+    finally:
+        process.send_signal(signal.SIGCONT)
+        process.terminate()
+        process.communicate()
+
+
+@contextmanager
+def stopped_now_and_then(pid: int, storm: Storm) -> Iterator[None]:
+    over = threading.Event()
+    draw = random.Random(f"{storm.seed}/pauses")
+
+    def stop() -> None:
+        while not over.wait(draw.uniform(0.5, 1.5) * storm.runs):
+            os.kill(pid, signal.SIGSTOP)
+            over.wait(draw.uniform(*STOPPED))
+            os.kill(pid, signal.SIGCONT)
+
+    thread = threading.Thread(target=stop, daemon=True)
+    if storm.runs:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        if storm.runs:
+            thread.join()
+
+
+class Player:
+    """Sessions one after the other, with all agents, until all steps are made."""
+
+    def __init__(self, address: str, storm: Storm) -> None:
+        names = ["agent"] if storm.agents == 1 else [f"agent{at}" for at in range(1, storm.agents + 1)]
+        self.lives = [Life(name, other=at * (DIFFERENT // storm.agents)) for at, name in enumerate(names)]
+        self.ends = 0
+        self._address = address
+        self._storm = storm
+        self._before: Any = None
+
+    def play(self) -> None:
+        while self.lives[0].steps < self._storm.steps:
+            session = None
+            with suppress(OspBridgeError):
+                session = BlockingSession.connect(self._address, profile=self._storm.profile)
+                if self._before is not None:
+                    session.machine.follow(self._before)
+                session.register(*(life.agent for life in self.lives))
+                self._episode(session)
+                session.close()
+                continue
+            self.ends += 1
+            if session is not None:
+                self._before = session.machine
+                session.close()
+            time.sleep(REBUILT_AFTER)
+
+    def _episode(self, session: BlockingSession) -> None:
+        """All that is left. Raises what ends it."""
+        session.reset(1 + self.ends)
+        outcome = session.step({life.agent: NEUTRAL for life in self.lives})
+        episodes = [Episode(after_end=self._before is not None) for _ in self.lives]
+        self._observe(episodes, outcome)
+        for life, episode in zip(self.lives, episodes, strict=True):
+            life.episodes.append(episode)
+        try:
+            while self.lives[0].steps < self._storm.steps:
+                for life, episode in zip(self.lives, episodes, strict=True):
+                    episode.actions.append(life.next_inputs())
+                given = {
+                    life.agent: np.array(episode.actions[-1], np.float32)
+                    for life, episode in zip(self.lives, episodes, strict=True)
+                }
+                self._observe(episodes, session.step(given))
+            reason = session.audit()
+        except OspBridgeError as error:
+            reason = error.message
+            raise
+        finally:
+            for episode in episodes:
+                episode.ended, episode.told = True, reason
+        self.ends += bool(reason)
+
+    def _observe(self, episodes: list[Episode], outcome: dict[str, StepOutcome]) -> None:
+        for life, episode in zip(self.lives, episodes, strict=True):
+            episode.observations.append(outcome[life.agent].outputs.tolist())
+
+
+def through_sockets(storm: Storm) -> Figures:
+    with tempfile.TemporaryDirectory() as directory:
+        ledger = Path(directory) / "ledger.jsonl"
+        with simulator(storm, ledger) as (address, pid):
+            player = Player(address, storm)
+            began = time.monotonic()
+            with stopped_now_and_then(pid, storm):
+                player.play()
+            seconds = time.monotonic() - began
+        entries = [json.loads(line) for line in ledger.read_text().splitlines()]
+    untruths = list(untrue(player.lives, entries))
+    # What the simulator's own faults did to which datagram is not known here.
+    beyond = bool(storm.weather.duplicate and storm.weather.delay) * len(untruths)
+    for untruth in untruths:
+        print(f"{storm}: {untruth}", flush=True)
+    return Figures(player.lives[0].steps, seconds, player.ends, beyond, len(untruths) - beyond)
+
+
+# --- the table -----------------------------------------------------------------------------------------------------
+
 COLUMNS: Final = (
     "network",
     "agents",
@@ -110,13 +258,28 @@ def row(network: str, agents: int, of_seeds: list[Figures]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.storm.losses")
     parser.add_argument("--steps", type=int, default=STEPS)
-    steps = parser.parse_args().steps
+    parser.add_argument("--memory", action="store_true", help="in memory only")
+    parser.add_argument("--at-once", type=int, default=4, help="simulators that run at the same time")
+    arguments = parser.parse_args()
     wrong = 0
-    print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
-    for network, agents in itertools.product(NETWORKS, CREWS):
-        figures = [in_memory(storm_of(network, agents, seed, steps)) for seed in SEEDS]
-        wrong += sum(each.wrong for each in figures)
-        print(row(network, agents, figures), flush=True)
+    ways = [("in memory, virtual time", in_memory)]
+    if not arguments.memory:
+        ways.append(("through sockets", through_sockets))
+    for way, measure in ways:
+        at_once = arguments.at_once if measure is through_sockets else 1
+        print(f"\n{way}:\n\n| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}")
+        with ThreadPoolExecutor(at_once) as pool:
+            runs = {
+                (network, agents): [
+                    pool.submit(measure, storm_of(network, agents, seed, arguments.steps)) for seed in SEEDS
+                ]
+                for network in NETWORKS
+                for agents in CREWS
+            }
+            for (network, agents), futures in runs.items():
+                figures = [future.result() for future in futures]
+                wrong += sum(each.wrong for each in figures)
+                print(row(network, agents, figures), flush=True)
     return int(wrong > 0)
 
 
