@@ -13,17 +13,15 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from ospbridge.session.hub_client import HubClient
 from tests.daemon.processes import descriptors, resident, threads
+from tests.daemon.running import PROGRAM, Daemon, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-PROGRAM = (sys.executable, "-m", "ospbridge")
 PLAYER = """
 import sys, time
 import gymnasium, ospbridge
@@ -40,7 +38,6 @@ while True:
     time.sleep(0.001)
 """
 SCENARIO = 'name = "short"\n[[agent]]\n[agent.episode]\nmax_steps = 100\n'
-READY = 30.0
 ROOM = 3 * 2**20
 """Bytes by which the memory of a process may differ between the beginning and the end ..."""
 SHARE = 0.04
@@ -51,65 +48,44 @@ BETWEEN_LOOKS = 0.011
 SPOOL = 4 * 2**20
 """Bytes by which the spool's files may."""
 
-
-@dataclass(frozen=True)
-class Sample:
-    at: float
-    memory: dict[str, int]
-    descriptors: dict[str, int]
-    threads: dict[str, int]
-    spool: int
-    """Bytes of its files."""
-    waiting: int
-    """Episodes in it."""
-    steps: int
-
-    def __str__(self) -> str:
-        each = "  ".join(
-            f"{name} {size / 2**20:.1f} MiB {self.descriptors[name]} fd {self.threads[name]} threads"
-            for name, size in self.memory.items()
-        )
-        return f"{self.at:7.0f} s  {self.steps} steps  {each}  spool {self.spool / 2**10:.0f} KiB, {self.waiting} wait"
+Sample = dict[str, float]
+"""By what it is of: "memory of daemon", "spool", "steps" and so on."""
 
 
 class Bridge:
     """All of it, while its context is open."""
 
     def __init__(self, directory: Path) -> None:
-        self.hub = f"unix:{directory}/hub"
         self._directory = directory
-        self._recorded = directory / "recorded"
-        self._spool = directory / "spool"
-        self._processes: dict[str, subprocess.Popen[str]] = {}
+        self._pids: dict[str, int] = {}
         self._stack = ExitStack()
-        self._begun = time.monotonic()
 
     def __enter__(self) -> Self:
-        scenario = self._directory / "short.toml"
+        hub, scenario = f"unix:{self._directory}/hub", self._directory / "short.toml"
         scenario.write_text(SCENARIO)
-        try:
+        with self._stack:
             simulator = self._start(
                 "simulator", *PROGRAM, "sim", "--synthetic", "2,20", "--agents", "2", "--port", "0"
             )
             sink = self._start("sink", *PROGRAM, "sink", "--listen", "127.0.0.1:0")
-            options = ("--hub", self.hub, "--scenario", str(scenario), "--record", str(self._recorded))
-            upstream = ("--rllink", sink, "--rllink-mode", "observe", "--rllink-unannotated")
-            self._start(
-                "daemon",
-                *(*PROGRAM, "connect", "--simulator", simulator, *options, *upstream),
-                *("--rllink-spool", str(self._spool), "--quorum", "2"),
-                told=False,
+            options = (
+                "--hub",
+                hub,
+                "--scenario",
+                str(scenario),
+                "--record",
+                str(self._directory / "recorded"),
             )
+            upstream = ("--rllink", sink, "--rllink-mode", "observe", "--rllink-unannotated")
+            spool = ("--rllink-spool", str(self._directory / "spool"), "--quorum", "2")
+            self._daemon = self._stack.enter_context(
+                Daemon(simulator, *options, *upstream, *spool, directory=self._directory, hub=hub, level=())
+            )
+            self._pids["daemon"] = self._daemon.process.pid
             for agent in ("agent1", "agent2"):
-                self._start(agent, sys.executable, "-c", PLAYER, self.hub, agent, told=False)
-            give_up = time.monotonic() + READY
-            while self._status(READY).steps < 100:
-                assert time.monotonic() < give_up
-                time.sleep(0.05)
-        except BaseException:
-            self._stack.close()
-            raise
-        self._begun = time.monotonic()
+                self._start(agent, sys.executable, "-c", PLAYER, hub, agent, told=False)
+            until(lambda: self._daemon.status().steps >= 100)
+            self._stack = self._stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -119,39 +95,23 @@ class Bridge:
         """Its first line where it tells one."""
         log = self._stack.enter_context((self._directory / f"{name}.log").open("wb"))
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
-        self._processes[name] = process
+        self._pids[name] = process.pid
         self._stack.callback(process.communicate, timeout=30)
         self._stack.callback(process.kill)
         assert process.stdout is not None
         return process.stdout.readline().strip() if told else ""
 
-    def _status(self, wait: float = 0.0) -> Any:
-        client = HubClient.connect(self.hub, wait=wait)
-        try:
-            return client.status()
-        finally:
-            client.close()
-
     def sample(self) -> Sample:
         """How it stands; what was recorded is removed."""
-        for name, process in self._processes.items():
-            assert process.poll() is None, (
-                f"{name} ended: {(self._directory / name).with_suffix('.log').read_text()}"
-            )
-        for path in self._recorded.glob("*.npz"):
+        for path in (self._directory / "recorded").glob("*.npz"):
             path.unlink()
-        status = self._status()
-        (upstream,) = status.upstreams
-        pids = {name: process.pid for name, process in self._processes.items()}
-        return Sample(
-            time.monotonic() - self._begun,
-            {name: resident(pid) for name, pid in pids.items()},
-            {name: min(_looks(pid)) for name, pid in pids.items()},
-            {name: threads(pid) for name, pid in pids.items()},
-            sum(path.stat().st_size for path in self._directory.glob("spool*")),
-            upstream.spool.entries + upstream.spool.unwritten,
-            status.steps,
-        )
+        found: Sample = {"steps": self._daemon.status().steps}
+        for name, pid in self._pids.items():
+            found[f"memory of {name}"] = resident(pid)
+            found[f"descriptors of {name}"] = min(_looks(pid))
+            found[f"threads of {name}"] = threads(pid)
+        found["spool"] = sum(path.stat().st_size for path in self._directory.glob("spool*"))
+        return found
 
 
 def _looks(pid: int) -> Iterator[int]:
@@ -161,30 +121,21 @@ def _looks(pid: int) -> Iterator[int]:
         time.sleep(BETWEEN_LOOKS)
 
 
-def samples(bridge: Bridge, *, seconds: float, every: float) -> Iterator[Sample]:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        time.sleep(min(every, max(end - time.monotonic(), 0.0)))
-        yield bridge.sample()
-
-
 def grown(found: Sequence[Sample]) -> list[str]:
     """What is more in the last third than in the second; the first warms up."""
     third = len(found) // 3
-    early, late = found[third : 2 * third], found[2 * third :]
     told = []
-    for name in found[0].memory:
-        before, after = (statistics.median(s.memory[name] for s in part) for part in (early, late))
-        if after - before > max(ROOM, SHARE * before):
-            told.append(f"the memory of {name}: {before / 2**20:.1f} MiB, then {after / 2**20:.1f} MiB")
-        for what in ("descriptors", "threads"):
-            fewer, more = (min(getattr(s, what)[name] for s in part) for part in (early, late))
-            if more > fewer:
-                told.append(f"the {what} of {name}: {fewer}, then {more}")
-    small, large = (statistics.median(s.spool for s in part) for part in (early, late))
-    if large - small > SPOOL:
-        told.append(f"the spool: {small / 2**20:.1f} MiB, then {large / 2**20:.1f} MiB")
-    if min(later.steps - earlier.steps for earlier, later in itertools.pairwise(found)) <= 0:
+    for what in found[0]:
+        early, late = (
+            [sample[what] for sample in part] for part in (found[third : 2 * third], found[2 * third :])
+        )
+        before, after, room = min(early), min(late), 0.0
+        if what.startswith("memory") or what == "spool":
+            before, after = statistics.median(early), statistics.median(late)
+            room = SPOOL if what == "spool" else max(ROOM, SHARE * before)
+        if what != "steps" and after - before > room:
+            told.append(f"{what}: {before:.0f}, then {after:.0f}")
+    if min(later["steps"] - earlier["steps"] for earlier, later in itertools.pairwise(found)) <= 0:
         told.append("not the steps: nobody played")
     return told
 
@@ -192,13 +143,15 @@ def grown(found: Sequence[Sample]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0)
-    minutes = parser.parse_args().minutes
-    found = []
+    seconds = 60 * parser.parse_args().minutes
+    found: list[Any] = []
     with tempfile.TemporaryDirectory(prefix="ospb-") as directory, Bridge(Path(directory)) as bridge:
-        for sample in samples(bridge, seconds=60 * minutes, every=min(60.0, 60 * minutes / 9)):
-            sys.stdout.write(f"{sample}\n")
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            time.sleep(min(60.0, seconds / 9, left))
+            found.append(bridge.sample())
+            sys.stdout.write("  ".join(f"{what} {number:.0f}" for what, number in found[-1].items()) + "\n")
             sys.stdout.flush()
-            found.append(sample)
     told = grown(found)
     sys.stdout.write("".join(f"grown: {what}\n" for what in told) or "nothing has grown\n")
     return 1 if told else 0

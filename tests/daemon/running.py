@@ -10,8 +10,8 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
+from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -23,7 +23,7 @@ from structlog.testing import LogCapture
 
 from ospbridge.cli import main
 from ospbridge.daemon.service import serve
-from ospbridge.daemon.settings import Feeding, Settings
+from ospbridge.daemon.settings import Settings
 from ospbridge.errors import OspBridgeError
 from ospbridge.interface import Endpoint
 from ospbridge.observe.runtime import default_hub
@@ -33,6 +33,7 @@ from ospbridge.simulator.udp import UdpSimulator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, MutableMapping, Sequence
+    from pathlib import Path
 
     from click.testing import Result
     from numpy.typing import NDArray
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from ospbridge.daemon.conductor import Conductor
     from ospbridge.daemon.overlook import Overlook
     from ospbridge.daemon.service import Companion
+    from ospbridge.daemon.settings import Feeding
     from ospbridge.hub.status import StatusReply
     from ospbridge.session.hub_client import AgentHandle
     from tests.daemon.forked import ForkedSimulator
@@ -69,7 +71,21 @@ def captured_logs() -> Iterator[list[Any]]:
         processors[:] = before
 
 
-class LocalDaemon:
+class AnyDaemon:
+    """At ``hub``, None for the default one."""
+
+    hub: str | None
+
+    def status(self, wait: float = 60.0, hub: str | None = None) -> StatusReply:
+        with closing(HubClient.connect(hub or self.hub, wait=wait)) as client:
+            return client.status()
+
+    def wait_until(self, state: str, agent: str) -> None:
+        """Until that agent's driver is in that state."""
+        until(lambda: {a.name: a.state for a in self.status().agents}[agent] == state, self.status)
+
+
+class LocalDaemon(AnyDaemon):
     """What ``ospbridge connect`` runs, in a thread: all but the command line, the signals and the death of a process.
 
     ``changes`` are settings. Until it is left, it has what is logged; one within another's context shares that.
@@ -86,18 +102,21 @@ class LocalDaemon:
         feedings: Sequence[Feeding] = (),
         **changes: Any,
     ) -> None:
-        settings: dict[str, Any] = {"hub": default_hub(), "spin": False, **changes}
-        self._settings = Settings(simulator=simulator, **settings)
-        self.hub = f"unix:{self._settings.hub}"
+        settings = Settings(simulator=simulator, **{"hub": default_hub(), "spin": False, **changes})
+        self.hub = f"unix:{settings.hub}"
         self._ready = ready
-        self._companions = companions
-        self._feedings = feedings
         self._begun = threading.Event()
-        self._send, self._signals = trio.open_memory_channel[int](10)
+        self._send, signals = trio.open_memory_channel[int](10)
+        self._serve = partial(serve, [settings], feedings, signals, companions=[self._begin, *companions])
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._stack = ExitStack()
         self.error: BaseException | None = None
         """What it ended with."""
+
+    async def _begin(self, overlook: Overlook) -> None:
+        self.overlook = overlook
+        self._token = trio.lowlevel.current_trio_token()
+        self._begun.set()
 
     def _run(self) -> None:
         try:
@@ -108,16 +127,6 @@ class LocalDaemon:
             self.error = error
         finally:
             self._begun.set()
-
-    async def _serve(self) -> None:
-        self._token = trio.lowlevel.current_trio_token()
-
-        async def begun(overlook: Overlook) -> None:
-            self.overlook = overlook
-            self._begun.set()
-
-        companions = [begun, *self._companions]
-        await serve([self._settings], self._feedings, self._signals, companions=companions)
 
     @property
     def conductor(self) -> Conductor:
@@ -148,31 +157,19 @@ class LocalDaemon:
             raise self.error
         return self.status()
 
-    def status(self) -> StatusReply:
-        client = HubClient.connect(self.hub)
-        try:
-            return client.status()
-        finally:
-            client.close()
-
-    def wait_until(self, state: str, agent: str) -> None:
-        """Until that agent's driver is in that state."""
-        until(lambda: {a.name: a.state for a in self.status().agents}[agent] == state, self.status)
-
     def rebuilt(self, times: int = 1) -> None:
         """Until the session was lost and is there again."""
         until(lambda: self.conductor.rebuilds >= times and self.conductor.ready)
+
+    def run(self, call: Callable[[], object]) -> None:
+        """In its own thread."""
+        trio.from_thread.run_sync(call, trio_token=self._token)
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
         """As if its process did not run."""
         stands, goes_on = threading.Event(), threading.Event()
-
-        def stand() -> None:
-            stands.set()
-            goes_on.wait(WITHIN)
-
-        self._token.run_sync_soon(stand)
+        self._token.run_sync_soon(lambda: (stands.set(), goes_on.wait(WITHIN)))
         assert stands.wait(WITHIN)
         try:
             yield
@@ -210,11 +207,8 @@ def run_here(*arguments: str) -> Result:
         return CliRunner().invoke(main, arguments)
 
 
-class Daemon:
-    """``ospbridge connect``; its log goes to ``log``. Without ``simulator`` the options name what there is.
-
-    ``hub`` is where it is asked for its status, by default the default hub.
-    """
+class Daemon(AnyDaemon):
+    """``ospbridge connect``; its log goes to ``log``. Without ``simulator`` the options name what there is."""
 
     def __init__(
         self,
@@ -229,10 +223,7 @@ class Daemon:
         self.log = directory / f"daemon-{time.monotonic_ns()}.log"
         named = [] if simulator is None else ["--simulator", str(simulator)]
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [*PROGRAM, "connect", *named, *level, *options],
-                stderr=log,
-            )
+            self.process = subprocess.Popen([*PROGRAM, "connect", *named, *level, *options], stderr=log)
         if wait:
             self.wait_ready()
 
@@ -245,17 +236,6 @@ class Daemon:
                 return found
             assert time.monotonic() < give_up, self.log.read_text()
             time.sleep(0.02)
-
-    def status(self, wait: float = 60.0, hub: str | None = None) -> StatusReply:
-        client = HubClient.connect(hub or self.hub, wait=wait)
-        try:
-            return client.status()
-        finally:
-            client.close()
-
-    def wait_until(self, state: str, agent: str) -> None:
-        """Until that agent's driver is in that state."""
-        until(lambda: {a.name: a.state for a in self.status().agents}[agent] == state, self.status)
 
     def lines(self, event: str) -> list[dict[str, Any]]:
         entries = [json.loads(line) for line in self.log.read_text().splitlines()]
@@ -271,49 +251,49 @@ class Daemon:
             self.process.kill()
             raise
 
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(10)
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait(10)
+        self.kill()
 
 
 PLAYER = """
 import sys
 import numpy as np
 from ospbridge.session.hub_client import HubClient
-agent, steps, value = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-seat = HubClient.connect().attach(agent)
+agent, steps, value, hub = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), sys.argv[4] or None
+seat = HubClient.connect(hub).attach(agent)
 print("attached", flush=True)
-feedback = seat.reset(5)
+seat.reset(5)
 print("playing", flush=True)
 for _ in range(steps):
     feedback = seat.step(np.full(len(seat.interface.inputs), value, np.float32))
     assert not feedback.truncated, feedback.reason
 print("played", flush=True)
-sys.stdin.readline()
 """
 
 
-def start(agent: str, steps: int, value: float) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", PLAYER, agent, str(steps), str(value)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+@contextmanager
+def player(agent: str, steps: int, value: float, hub: str = "") -> Iterator[subprocess.Popen[str]]:
+    """An environment in a process of its own, which says "attached", "playing" and "played"."""
+    command = [sys.executable, "-c", PLAYER, agent, str(steps), str(value), hub]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate(timeout=10)
 
 
-def await_line(player: subprocess.Popen[str], line: str) -> None:
-    assert player.stdout is not None
-    assert player.stdout.readline().strip() == line
-
-
-def finish(player: subprocess.Popen[str]) -> None:
-    player.communicate("\n", timeout=60)
-    assert player.returncode == 0
+def await_lines(process: subprocess.Popen[str], *lines: str) -> None:
+    assert process.stdout is not None
+    for line in lines:
+        assert process.stdout.readline().strip() == line
 
 
 def values(number: float) -> NDArray[np.float32]:
@@ -329,13 +309,14 @@ def all_free(simulator: UdpSimulator | ForkedSimulator) -> bool:
         return all(entry.available for entry in session.agents())
 
 
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+def free_port(kind: int = socket.SOCK_DGRAM) -> int:
+    with socket.socket(socket.AF_INET, kind) as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
 
 
-def in_thread(call: Callable[[], object]) -> None:
-    """Run it in another thread, so that it counts as another's, and raise what it raises."""
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(call).result(WITHIN)
+def at_once(*calls: Callable[[], object]) -> None:
+    """Each in a thread of its own, so that it counts as another's; raises what one of them raises."""
+    with ThreadPoolExecutor(len(calls)) as pool:
+        for begun in [pool.submit(call) for call in calls]:
+            begun.result(WITHIN)

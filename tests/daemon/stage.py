@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -21,7 +23,7 @@ from ospbridge.record.reading import read_recording
 from ospbridge.task.plain import PlainTask
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -33,62 +35,56 @@ ONE = Driver("one.py", 11)
 TWO = Driver("two.py", 22)
 
 
-def agent(name: str, low: float = -1.0, *, outputs: int = 1) -> AgentInterface:
+def agent(name: str, low: float = -1.0) -> AgentInterface:
     """One input, one output, and the infos of an agent that scores its episodes."""
     return AgentInterface(
         1,
         name,
         (InterfaceValue("/in", low, 1.0),),
-        tuple(InterfaceValue(f"/out{at or ''}", -1.0, 1.0) for at in range(outputs)),
+        (InterfaceValue("/out", -1.0, 1.0),),
         (InterfaceValue("/episode/reward", 0.0, 1.0), InterfaceValue("/episode/terminated", 0.0, 1.0)),
     )
 
 
-def outcome(value: float, *, outputs: int = 1, reward: float = 0.0, ended: bool = False) -> StepOutcome:
-    return StepOutcome(np.full(outputs, value, np.float32), np.array([reward, ended], np.float32))
+def tasks(*agents: AgentInterface) -> list[PlainTask]:
+    return [PlainTask(each, bounded=True) for each in agents]
 
 
 def inputs(value: float) -> bytes:
     return np.array([value], "<f4").tobytes()
 
 
-class FakeMachine:
-    """What the conductor looks at of a session's machine."""
-
-    def __init__(self) -> None:
-        self.notices: list[Any] = []
-        self.foreign: frozenset[str] = frozenset()
-        self.vote_outstanding = False
-        self.retries = 0
-        self.lost: OspBridgeError | None = None
-        self.may_say_goodbye = True
-        self.clock = StepClock()
-
-
 class FakeSession:
-    """Every agent's output is its input; a step takes ``think`` seconds. ``errors`` are raised, one a call."""
+    """Every agent's output is its input; a step takes ``think`` seconds. Errors are raised, one a call; None: none."""
 
     def __init__(self, *names: str, think: float = 0.0) -> None:
         self.names = names
         self.think = think
-        self.outputs = 1
-        self.machine = FakeMachine()
-        self.over = False
+        self.machine = SimpleNamespace(
+            notices=[],
+            foreign=frozenset(),
+            vote_outstanding=False,
+            retries=0,
+            lost=None,
+            may_say_goodbye=True,
+            clock=StepClock(),
+        )
         self.clock = trio.current_time
-        self.requests: tuple[Any, ...] = ()
+        self.requests = tuple(SimpleNamespace(name=name) for name in names)
         self.steps: list[dict[str, float]] = []
         self.seeds: list[int] = []
         self.ending: dict[str, int] = {}
         """Agents whose episode ends with that step since the reset."""
-        self.step_errors: list[OspBridgeError] = []
-        self.errors_behind = 0
-        """So many steps go well before."""
+        self.step_errors: list[OspBridgeError | None] = []
         self.reset_errors: list[OspBridgeError] = []
         self.audit_says = ""
         self.audits = 0
-        self.told: list[Any] = []
+        self.pauses = False
+        """No step is over at once."""
         self._count = 0
         self._busy = False
+
+    over = False
 
     async def reset(self, seed: int) -> bool:
         await trio.lowlevel.checkpoint()
@@ -99,31 +95,33 @@ class FakeSession:
         return True
 
     async def step(self, given: Mapping[str, NDArray[np.float32] | bytes]) -> dict[str, StepOutcome]:
-        actions = {name: np.frombuffer(inputs, "<f4") for name, inputs in given.items()}
         assert not self._busy, "two steps at once"
-        assert set(actions) == set(self.names)
+        assert set(given) == set(self.names)
         self._busy = True
         try:
             await trio.sleep(self.think)
         finally:
             self._busy = False
-        if self.step_errors and len(self.steps) >= self.errors_behind:
-            raise self.step_errors.pop(0)
-        return self.taken(given)
+        error = self.step_errors.pop(0) if self.step_errors else None
+        if error is not None:
+            raise error
+        return self._taken(given)
 
-    def taken(self, given: Mapping[str, NDArray[np.float32] | bytes]) -> dict[str, StepOutcome]:
+    def try_step(self, given: Iterable[NDArray[np.float32] | bytes]) -> dict[str, StepOutcome] | None:
+        self._given = dict(zip(self.names, given, strict=True))
+        return None if self.pauses else self._taken(self._given)
+
+    async def finish_step(self) -> dict[str, StepOutcome]:
+        return await self.step(self._given)
+
+    def _taken(self, given: Mapping[str, NDArray[np.float32] | bytes]) -> dict[str, StepOutcome]:
         """The step has run."""
-        actions = {name: np.frombuffer(inputs, "<f4") for name, inputs in given.items()}
         self._count += 1
-        self.steps.append({name: float(values[0]) for name, values in actions.items()})
+        values = {name: np.frombuffer(data, "<f4") for name, data in given.items()}
+        self.steps.append({name: float(value[0]) for name, value in values.items()})
         return {
-            name: outcome(
-                float(values[0]),
-                outputs=self.outputs,
-                reward=1.0,
-                ended=self.ending.get(name) == self._count,
-            )
-            for name, values in actions.items()
+            name: StepOutcome(value.copy(), np.array([1.0, self.ending.get(name) == self._count], np.float32))
+            for name, value in values.items()
         }
 
     async def audit(self) -> str:
@@ -149,7 +147,7 @@ def conductor_of(session: FakeSession, **changes: Any) -> Conductor:
     )
     conductor = Conductor(settings)
     conductor._keeper.session = cast("TrioSession", session)
-    conductor.lockstep.take_agents([PlainTask(agent(name), bounded=True) for name in session.names])
+    conductor.lockstep.take_agents(tasks(*map(agent, session.names)))
     return conductor
 
 
@@ -186,12 +184,19 @@ async def alone(session: FakeSession, **changes: Any) -> tuple[Conductor, Attach
     return conductor, a
 
 
-async def both_playing(conductor: Conductor) -> tuple[Attachment, Attachment]:
-    a, b = attach(conductor, "a", ONE), attach(conductor, "b", TWO)
-    conductor.lockstep.quorum = 2
+async def both(session: FakeSession, **changes: Any) -> tuple[Conductor, Attachment, Attachment]:
+    """A conductor at which agents ``a`` and ``b`` play, of two processes and seed 1."""
+    conductor = conductor_of(session, quorum=2, **changes)
+    a, b = attach(conductor, "a"), attach(conductor, "b", TWO)
     await together(lambda: conductor.reset([a], 1, 1), lambda: conductor.reset([b], 0, 2))
     assert a.state is b.state is State.PLAYING
-    return a, b
+    return conductor, a, b
+
+
+async def act(conductor: Conductor, **values: float) -> None:
+    """Those agents act, each by a task of its own."""
+    found = {attachment.name: attachment for attachment in conductor.lockstep.attachments}
+    await together(*(partial(play, conductor, found[name], value) for name, value in values.items()))
 
 
 class Absent:
@@ -209,6 +214,17 @@ class Absent:
     def act(self, value: float) -> bool:
         self.acting = self.conductor.barrier.act([(self.attachment, inputs(value))])
         return self.conductor.barrier.leave(self, trio.current_time())
+
+    async def act_alone(self, value: float) -> bool:
+        """Whether the step was over at once; whatever is left of it is run, as by who leads at a hub."""
+        barrier = self.conductor.barrier
+        assert barrier.alone.may([self.attachment])
+        if barrier.alone.step([(self.attachment, inputs(value))], None):
+            return True
+        self.acting = [self.attachment]
+        barrier.leave(self, trio.current_time())
+        await barrier.run()
+        return False
 
     def stepped(self) -> None:
         """Who was called is told with the others, and again by its own task."""

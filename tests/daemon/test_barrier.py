@@ -1,60 +1,39 @@
-"""Those who act and leave the waiting to others: told by whoever runs the step, called where it lasts."""
+"""Those who act and leave the waiting to others, and those who act alone, whose step is taken with their action."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
-import trio.testing
 
 from ospbridge.daemon.attachment import Driver, State
-from ospbridge.errors import BarrierStuck, LocalProtocolError
-from tests.daemon.stage import (
-    Absent,
-    FakeSession,
-    attach,
-    both_playing,
-    conductor_of,
-    episodes,
-    play,
-    recorded,
-    told,
-)
+from ospbridge.errors import BarrierStuck, LocalProtocolError, SessionLost
+from ospbridge.osp.notices import WorldReset
+from tests.daemon.stage import Absent, FakeSession, attach, both, conductor_of, episodes, play, recorded, told
 
 if TYPE_CHECKING:
-    from trio.testing import MockClock
-
-    from ospbridge.daemon.attachment import Attachment
-    from ospbridge.daemon.conductor import Conductor
+    from collections.abc import Callable
+    from pathlib import Path
 
 pytestmark = pytest.mark.trio
 
 
-async def one_has_acted(session: FakeSession, **changes: Any) -> tuple[Conductor, Absent, Attachment]:
-    """Of two that play one has acted, with 0.25; the other is missing."""
-    conductor = conductor_of(session, **changes)
-    a, b = await both_playing(conductor)
+async def test_an_error_of_the_step_is_told_too(session: FakeSession) -> None:
+    conductor, a, b = await both(session)
     absent = Absent(conductor, a)
     assert absent.act(0.25)
-    return conductor, absent, b
-
-
-async def test_an_error_of_the_step_is_told_too(session: FakeSession) -> None:
-    conductor, absent, b = await one_has_acted(session)
     session.step_errors.append(BarrierStuck("others do not vote"))
     with pytest.raises(BarrierStuck, match="others do not vote"):
         await play(conductor, b, 0.5)
     assert absent.told == [None]
-    assert isinstance(absent.attachment.not_playing(), BarrierStuck)
+    assert isinstance(a.not_playing(), BarrierStuck)
 
 
 async def test_where_the_others_take_long_it_waits_itself_and_drops_them_at_the_limit(
     session: FakeSession, autojump_clock: object
 ) -> None:
-    conductor = conductor_of(session)
-    a, b = await both_playing(conductor)
+    conductor, a, b = await both(session)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(conductor.barrier.mind)
         absent = Absent(conductor, a)
@@ -71,48 +50,37 @@ async def test_where_the_others_take_long_it_waits_itself_and_drops_them_at_the_
     assert b.state is State.DONE
 
 
-# --- while the clock is read at the end of an episode --------------------------------------------------
+# --- while the clock is read at the end of an episode ----------------------------------------------------------------
 
 
 class Slow(FakeSession):
-    """Whose clock takes a second to be read; the first episode of ``a`` ends with its first step."""
-
-    def __init__(self, *names: str) -> None:
-        super().__init__(*names)
-        self.ending = {"a": 1}
+    """Whose clock takes a second to be read."""
 
     async def audit(self) -> str:
         await trio.sleep(1.0)
         return await super().audit()
 
 
-async def test_nobody_is_told_of_a_step_before_it_is_known_what_it_is_worth(
-    autojump_clock: MockClock,
-) -> None:
+async def test_nobody_is_told_of_a_step_before_it_is_known_what_it_is_worth(autojump_clock: object) -> None:
     session = Slow("a", "b", "c")
+    session.ending = {"a": 1}
     session.audit_says = "a step too many"
-    conductor = conductor_of(session)
+    conductor, a, b = await both(session)
     c = attach(conductor, "c", Driver("third", 33))
-    a, b = await both_playing(conductor)
-    reasons = []
-
-    class Listening(Absent):
-        def stepped(self) -> None:
-            reasons.append(told(a).reason)
-            super().stepped()
-
-    Listening(conductor, a).act(0.25)
+    absent = Absent(conductor, a)
+    absent.act(0.25)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(play, conductor, b, 0.5)
         await trio.sleep(0.5)
         # Somebody else hangs up, which makes all look again.
         conductor.leave([c])
-        assert reasons == []
-    assert reasons == ["a step too many"]
+        assert absent.told == []
+    assert absent.told == [0.25]
+    assert told(a).reason == "a step too many"
 
 
 async def test_whose_agent_another_environment_of_its_process_takes_meanwhile_is_told_nothing_that_is_not_recorded(
-    autojump_clock: MockClock, tmp_path: Path
+    autojump_clock: object, tmp_path: Path
 ) -> None:
     session = Slow("a")
     session.ending = {"a": 2}
@@ -133,3 +101,60 @@ async def test_whose_agent_another_environment_of_its_process_takes_meanwhile_is
     (abandoned,) = episodes(tmp_path)
     assert abandoned.actions.tolist() == [[0.5]]
     assert list(first.held.returns) == [1.0]
+
+
+# --- alone -----------------------------------------------------------------------------------------------------------
+
+
+async def playing_alone(session: FakeSession) -> Absent:
+    conductor = conductor_of(session)
+    a = attach(conductor, "a")
+    await conductor.reset([a], 7, 1)
+    return Absent(conductor, a)
+
+
+async def test_a_step_at_once_tells_and_counts_what_any_other_does() -> None:
+    session = FakeSession("a")
+    absent = await playing_alone(session)
+    a, conductor = absent.attachment, absent.conductor
+    before = conductor.steps
+    for value in (0.25, -0.5):
+        assert await absent.act_alone(value)
+        assert told(a).observation.tolist() == [value]
+        assert session.steps[-1] == {"a": value}
+    assert (a.steps, a.reward, conductor.steps - before) == (2, 2.0, 2)
+    assert sum(conductor.measures.step_times.counts) == 2
+
+
+def lose(session: FakeSession) -> None:
+    session.pauses = True
+    session.step_errors.append(SessionLost("it is gone"))
+
+
+@pytest.mark.parametrize(
+    "change, observation, reason",
+    [
+        (lambda session: setattr(session, "pauses", True), 0.25, ""),
+        (lambda session: session.ending.update(a=1), 0.25, ""),
+        (lambda session: session.machine.notices.append(WorldReset("by another")), 0.25, "by another"),
+        (lose, 0.0, "it is gone"),
+    ],
+    ids=["takes longer", "ends the episode", "finds the world reset", "loses the session"],
+)
+async def test_a_step_that_is_not_over_at_once_is_run_to_its_end_and_told_once(
+    change: Callable[[FakeSession], object], observation: float, reason: str
+) -> None:
+    session = FakeSession("a")
+    absent = await playing_alone(session)
+    a, conductor = absent.attachment, absent.conductor
+    change(session)
+    assert not await absent.act_alone(0.25)
+    assert absent.told == [observation]
+    assert told(a).reason == reason
+    assert len(session.steps) == (1 if reason == "it is gone" else 2)
+    assert conductor._keeper.broken == (reason if reason == "it is gone" else "")
+    assert not conductor._keeper.busy
+    if session.ending:
+        assert (session.audits, told(a).terminated, a.state, a.steps) == (1, True, State.DONE, 1)
+    session.pauses = False
+    assert conductor.barrier.alone.may([a]) is (not reason and not session.ending)

@@ -10,7 +10,7 @@ import trio
 import trio.testing
 from structlog.testing import capture_logs
 
-from ospbridge.daemon.attachment import Attachment, Driver, State
+from ospbridge.daemon.attachment import Driver, State
 from ospbridge.daemon.lockstep import ResetPolicy
 from ospbridge.errors import (
     AgentNotFound,
@@ -29,18 +29,18 @@ from ospbridge.errors import (
 from ospbridge.interface import DrawnSeed
 from ospbridge.osp.notices import Anomaly, Notice, WorldReset
 from ospbridge.session.rebuild import BEGINNINGS
-from ospbridge.task.plain import PlainTask
 from tests.daemon.stage import (
     ONE,
     TWO,
     FakeSession,
+    act,
     agent,
     alone,
     attach,
-    both_playing,
+    both,
     conductor_of,
-    inputs,
     play,
+    tasks,
     together,
     told,
 )
@@ -85,9 +85,8 @@ async def test_an_end_frees_the_agent_to_rest_and_a_further_step_says_what_to_do
 async def test_a_step_waits_for_all_who_play_and_runs_once(
     session: FakeSession, autojump_clock: object
 ) -> None:
-    conductor = conductor_of(session)
-    a, b = await both_playing(conductor)
-    await together(lambda: play(conductor, a, 0.25), lambda: play(conductor, b, -0.5))
+    conductor, a, b = await both(session)
+    await act(conductor, a=0.25, b=-0.5)
     assert session.steps[1:] == [{"a": 0.25, "b": -0.5}]
     assert told(a).observation.tolist() == [0.25]
     assert told(b).observation.tolist() == [-0.5]
@@ -133,12 +132,20 @@ async def test_a_reset_is_not_awaited_from_a_simulator_that_is_given_up(
     assert trio.current_time() - begun == pytest.approx(5.0)
 
 
-async def test_the_last_seed_that_was_asked_for_wins(session: FakeSession, autojump_clock: object) -> None:
+@pytest.mark.parametrize(
+    "seeds, taken",
+    [((5, 6), 6), ((5, DrawnSeed(6)), 5), ((DrawnSeed(6), 5), 5), ((DrawnSeed(4), DrawnSeed(5)), 5)],
+    ids=["both given", "the first given", "the last given", "both drawn"],
+)
+async def test_the_last_seed_that_was_asked_for_wins_and_one_that_was_drawn_gives_way(
+    session: FakeSession, autojump_clock: object, seeds: tuple[int, int], taken: int
+) -> None:
     conductor = conductor_of(session, quorum=2)
     a, b = attach(conductor, "a"), attach(conductor, "b", TWO)
-    await together(lambda: conductor.reset([a], 5, 1), lambda: conductor.reset([b], 6, 2))
-    assert session.seeds == [6]
-    assert told(a).info["osp_seed"] == told(b).info["osp_seed"] == 6
+    await together(lambda: conductor.reset([a], seeds[0], 1), lambda: conductor.reset([b], seeds[1], 2))
+    assert session.seeds == [taken]
+    assert type(session.seeds[0]) is int
+    assert told(a).info["osp_seed"] == told(b).info["osp_seed"] == taken
 
 
 class ResettingSlowly(FakeSession):
@@ -150,71 +157,44 @@ class ResettingSlowly(FakeSession):
 
 
 async def test_who_follows_one_that_left_in_its_reset_has_its_own_seed(autojump_clock: object) -> None:
-    session = ResettingSlowly("a")
-    conductor = conductor_of(session)
+    conductor = conductor_of(ResettingSlowly("a"))
     gone = attach(conductor, "a")
 
     async def left() -> None:
         with pytest.raises(OspBridgeError, match="given back"):
             await conductor.reset([gone], 5, 1)
 
-    async def follows() -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(left)
         await trio.sleep(0.5)
         conductor.leave([gone])
-        mine.append(attach(conductor, "a", TWO))
-        await conductor.reset(mine, 6, 2)
-
-    mine: list[Attachment] = []
-    await together(left, follows)
-    (a,) = mine
+        a = attach(conductor, "a", TWO)
+        await conductor.reset([a], 6, 2)
     assert told(a).info["osp_seed"] == 6
 
 
-@pytest.mark.parametrize("seeds", [(5, DrawnSeed(6)), (DrawnSeed(6), 5), (DrawnSeed(4), DrawnSeed(5))])
-async def test_a_seed_that_was_drawn_gives_way_to_one_that_was_given(
-    session: FakeSession, autojump_clock: object, seeds: tuple[int, int]
-) -> None:
-    conductor = conductor_of(session, quorum=2)
-    a, b = attach(conductor, "a"), attach(conductor, "b", TWO)
-    await together(lambda: conductor.reset([a], seeds[0], 1), lambda: conductor.reset([b], seeds[1], 2))
-    assert session.seeds == [5]
-    assert type(session.seeds[0]) is int
-    assert told(a).info["osp_seed"] == told(b).info["osp_seed"] == 5
-
-
-async def test_too_slow_is_truncated_with_a_reason_and_rests(
+async def test_too_slow_is_truncated_with_a_reason_and_the_seed_of_its_own_episode_and_rests(
     session: FakeSession, autojump_clock: object
 ) -> None:
-    conductor = conductor_of(session)
-    a, b = await both_playing(conductor)
+    conductor, a, b = await both(session)
     begun = trio.current_time()
     await play(conductor, a, 0.25)
     assert trio.current_time() - begun == pytest.approx(30.0)
     assert session.steps[-1] == {"a": 0.25, "b": 0.0}
+    await conductor.reset([a], 9, 1)
+    given = len(session.steps)
     feedback = await play(conductor, b, 0.5)
-    assert feedback.truncated
-    assert not feedback.terminated
+    assert (feedback.truncated, feedback.terminated) == (True, False)
     assert "not acted for within 30 s" in feedback.reason
     assert feedback.info["reason"] == feedback.reason
-    assert len(session.steps) == 2
+    assert (told(a).info["osp_seed"], feedback.info["osp_seed"]) == (9, 1)
+    assert len(session.steps) == given
     await play(conductor, a, 0.5)
     assert session.steps[-1] == {"a": 0.5, "b": 0.0}
 
 
-async def test_who_learns_of_its_end_behind_a_reset_of_others_is_told_the_seed_of_its_own_episode(
-    session: FakeSession, autojump_clock: object
-) -> None:
-    conductor = conductor_of(session)
-    a, b = await both_playing(conductor)
-    await play(conductor, a, 0.25)
-    await conductor.reset([a], 9, 1)
-    assert told(a).info["osp_seed"] == 9
-    assert (await play(conductor, b, 0.5)).info["osp_seed"] == 1
-
-
 async def test_whoever_leaves_is_not_waited_for(session: FakeSession, autojump_clock: object) -> None:
-    conductor = conductor_of(session)
-    a, b = await both_playing(conductor)
+    conductor, a, b = await both(session)
     begun = trio.current_time()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(play, conductor, a, 0.25)
@@ -230,10 +210,10 @@ async def test_a_reset_after_which_agents_of_other_paces_play_together_says_so_o
 ) -> None:
     conductor = conductor_of(session)
     conductor.lockstep.held["b"].task.action_repeat = 4
-    both = conductor.attach(["*"], ONE)
+    agents = conductor.attach(["*"], ONE)
     with capture_logs() as logs:
         # Alone, each goes at its own pace.
-        for playing in (both[:1], both, both, both):
+        for playing in (agents[:1], agents, agents, agents):
             await conductor.reset(playing, 1, 0)
             conductor.rest(playing, "for now")
     assert [(line["action_repeat"], line["taken"]) for line in logs if line["log_level"] == "warning"] == [
@@ -248,11 +228,9 @@ async def test_all_a_done_agent_rests_until_the_others_are_done(
     session: FakeSession, autojump_clock: object
 ) -> None:
     session.ending = {"a": 1, "b": 3}
-    conductor = conductor_of(session)
-    a, b = await both_playing(conductor)
-    await together(lambda: play(conductor, a, 0.1), lambda: play(conductor, b, 0.1))
-    assert told(a).terminated
-    assert not told(b).terminated
+    conductor, a, b = await both(session)
+    await act(conductor, a=0.1, b=0.1)
+    assert (told(a).terminated, told(b).terminated) == (True, False)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(conductor.reset, [a], 8, 1)
         await trio.testing.wait_all_tasks_blocked()
@@ -269,9 +247,8 @@ async def test_all_a_reset_waits_only_a_moment_for_those_who_could_ask_too(
     session: FakeSession, autojump_clock: object
 ) -> None:
     session.ending = {"a": 1, "b": 1}
-    conductor = conductor_of(session)
-    a, b = await both_playing(conductor)
-    await together(lambda: play(conductor, a, 0.1), lambda: play(conductor, b, 0.1))
+    conductor, a, b = await both(session)
+    await act(conductor, a=0.1, b=0.1)
     begun = trio.current_time()
     await conductor.reset([a], 8, 1)
     assert 1.0 < trio.current_time() - begun < 5.0
@@ -285,7 +262,7 @@ async def test_a_reset_does_not_wait_for_an_agent_of_the_same_thread(
     conductor = conductor_of(session)
     a, b = conductor.attach(["*"], ONE)
     await conductor.reset([a, b], 3, 1)
-    await conductor.step([(a, inputs(0.1)), (b, inputs(0.2))])
+    await act(conductor, a=0.1, b=0.2)
     begun = trio.current_time()
     await conductor.reset([a], 8, 1)
     assert trio.current_time() - begun == pytest.approx(0.0)
@@ -295,9 +272,8 @@ async def test_any_the_first_end_truncates_the_others_with_the_reason(
     session: FakeSession, autojump_clock: object
 ) -> None:
     session.ending = {"a": 1}
-    conductor = conductor_of(session, reset_policy=ResetPolicy.ANY)
-    a, b = await both_playing(conductor)
-    await together(lambda: play(conductor, a, 0.1), lambda: play(conductor, b, 0.1))
+    conductor, a, b = await both(session, reset_policy=ResetPolicy.ANY)
+    await act(conductor, a=0.1, b=0.1)
     assert told(a).terminated
     assert told(b).truncated
     assert "agent 'a' ended" in told(b).reason
@@ -310,8 +286,7 @@ async def test_any_the_first_end_truncates_the_others_with_the_reason(
 async def test_abandoning_an_episode(
     session: FakeSession, autojump_clock: object, policy: ResetPolicy
 ) -> None:
-    conductor = conductor_of(session, reset_policy=policy)
-    a, b = await both_playing(conductor)
+    conductor, a, b = await both(session, reset_policy=policy)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(conductor.reset, [a], 0, 1)
         await trio.testing.wait_all_tasks_blocked()
@@ -326,9 +301,8 @@ async def test_abandoning_an_episode(
 
 
 async def test_a_reset_that_others_hold_up_says_who(session: FakeSession, autojump_clock: object) -> None:
-    conductor = conductor_of(session)
-    a, b = attach(conductor, "a"), attach(conductor, "b", TWO)
-    await conductor.reset([a], 1, 1)
+    conductor, a = await alone(session)
+    b = attach(conductor, "b", TWO)
     with pytest.raises(BarrierStuck, match=r"a \(driven by one.py \(pid 11\)\)"):
         await conductor.reset([b], 1, 2)
     assert b.state is State.ATTACHED
@@ -361,9 +335,8 @@ async def test_an_agent_of_another_process_is_refused_with_who_has_it(session: F
 async def test_environments_of_one_process_share_an_agent_and_the_one_reset_last_drives_it(
     session: FakeSession,
 ) -> None:
-    conductor = conductor_of(session)
-    first, second = attach(conductor, "a"), attach(conductor, "a")
-    await conductor.reset([first], 1, 1)
+    conductor, first = await alone(session)
+    second = attach(conductor, "a")
     await conductor.reset([second], 2, 1)
     await play(conductor, second, 0.5)
     with pytest.raises(LocalProtocolError, match=r"was reset later.*an agent each"):
@@ -401,11 +374,10 @@ async def test_attaching_is_all_or_nothing(session: FakeSession) -> None:
 async def test_a_lost_session_truncates_all_who_play_with_the_reason(
     session: FakeSession, autojump_clock: object, error: OspBridgeError
 ) -> None:
-    conductor = conductor_of(session)
-    a, b = await both_playing(conductor)
-    await together(lambda: play(conductor, a, 0.25), lambda: play(conductor, b, 0.5))
+    conductor, a, b = await both(session)
+    await act(conductor, a=0.25, b=0.5)
     session.step_errors = [error]
-    await together(lambda: play(conductor, a, 0.3), lambda: play(conductor, b, 0.6))
+    await act(conductor, a=0.3, b=0.6)
     for attachment, last in ((a, 0.25), (b, 0.5)):
         assert told(attachment).truncated
         assert told(attachment).reason == error.message
@@ -451,9 +423,8 @@ async def test_who_abandons_an_episode_that_is_in_doubt_is_told_with_the_reset_a
     session: FakeSession,
 ) -> None:
     session.ending = {"b": 1}
-    conductor = conductor_of(session)
-    a, b = await both_playing(conductor)
-    await together(lambda: play(conductor, a, 0.5), lambda: play(conductor, b, 0.5))
+    conductor, a, b = await both(session)
+    await act(conductor, a=0.5, b=0.5)
     for doubt in ("2 steps were given, the clock shows 3", ""):
         session.audit_says = doubt
         await together(lambda: conductor.reset([a], 9, 1), lambda: conductor.reset([b], 9, 2))
@@ -462,27 +433,20 @@ async def test_who_abandons_an_episode_that_is_in_doubt_is_told_with_the_reset_a
         assert told(b).reason == ""
 
 
-async def test_a_reset_by_somebody_else_ends_the_episodes(session: FakeSession) -> None:
-    conductor, a = await alone(session)
-    session.machine.notices = [WorldReset("the world was reset")]
-    feedback = await play(conductor, a, 0.5)
-    assert feedback.truncated
-    assert feedback.reason == "the world was reset"
-
-
-async def test_an_action_is_not_repeated_in_a_world_that_somebody_else_has_reset(
-    session: FakeSession,
+@pytest.mark.parametrize("repeat", [1, 4])
+async def test_a_reset_by_somebody_else_ends_the_episodes_and_repeats_no_action(
+    session: FakeSession, repeat: int
 ) -> None:
     conductor = conductor_of(session)
-    conductor.lockstep.held["a"].task.action_repeat = 4
+    conductor.lockstep.held["a"].task.action_repeat = repeat
     a = attach(conductor, "a")
     await conductor.reset([a], 9, 1)
     session.machine.notices = [WorldReset("the world was reset")]
-    steps = conductor.barrier.steps
+    steps = conductor.steps
     feedback = await play(conductor, a, 0.5)
-    assert feedback.reason == "the world was reset"
+    assert (feedback.truncated, feedback.reason) == (True, "the world was reset")
     assert feedback.reward == 1.0
-    assert conductor.barrier.steps == steps + 1
+    assert conductor.steps == steps + 1
 
 
 async def test_an_action_whose_second_step_is_lost_brings_the_last_observation_again_and_counts_nothing(
@@ -493,8 +457,7 @@ async def test_an_action_whose_second_step_is_lost_brings_the_last_observation_a
     a = attach(conductor, "a")
     await conductor.reset([a], 9, 1)
     await play(conductor, a, 0.25)
-    session.step_errors = [SessionLost("the simulator ended")]
-    session.errors_behind = len(session.steps) + 1
+    session.step_errors = [None, SessionLost("the simulator ended")]
     feedback = await play(conductor, a, 0.5)
     assert (feedback.truncated, feedback.reason) == (True, "the simulator ended")
     assert (feedback.observation.item(), feedback.reward) == (0.25, 0.0)
@@ -504,17 +467,15 @@ async def test_an_action_whose_second_step_is_lost_brings_the_last_observation_a
 async def test_what_to_know_of_the_simulator_is_logged_whenever_it_is_learned(
     session: FakeSession,
 ) -> None:
-    conductor = conductor_of(session)
-    a = attach(conductor, "a")
     with capture_logs() as logs:
         session.machine.notices = [Notice("seeds have no effect")]
-        await conductor.reset([a], 9, 1)
+        conductor, a = await alone(session)
         session.machine.notices = [Anomaly("it came late"), Notice("its clock is uneven")]
         assert not (await play(conductor, a, 0.5)).truncated
-    told = [
+    limits = [
         (line["log_level"], line["reason"]) for line in logs if line["event"] == "the simulator is limited"
     ]
-    assert told == [("warning", "seeds have no effect"), ("warning", "its clock is uneven")]
+    assert limits == [("warning", "seeds have no effect"), ("warning", "its clock is uneven")]
 
 
 async def test_an_agent_that_came_back_otherwise_is_refused_to_its_old_environment(
@@ -522,9 +483,7 @@ async def test_an_agent_that_came_back_otherwise_is_refused_to_its_old_environme
 ) -> None:
     conductor = conductor_of(session)
     a, b = attach(conductor, "a"), attach(conductor, "b")
-    conductor.lockstep.take_agents(
-        [PlainTask(agent("a"), bounded=True), PlainTask(agent("b", low=-5.0), bounded=True)]
-    )
+    conductor.lockstep.take_agents(tasks(agent("a"), agent("b", low=-5.0)))
     await conductor.reset([a], 1, 1)
     with pytest.raises(SessionLost, match="another interface"):
         await conductor.reset([b], 1, 1)
@@ -538,8 +497,7 @@ async def test_an_agent_that_came_back_otherwise_is_refused_to_its_old_environme
 async def test_a_task_that_cannot_act_ends_its_own_episode_and_nobody_waits_for_it(
     session: FakeSession, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    conductor = conductor_of(session)
-    a, b = await both_playing(conductor)
+    conductor, a, b = await both(session)
 
     def inputs_of(action: object) -> NoReturn:
         raise TaskError("Mine.inputs failed: no table of torques")

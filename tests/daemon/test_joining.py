@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import ExitStack, closing
 from functools import partial
 
@@ -19,7 +18,7 @@ from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.rebuild import CAPACITY, Budget
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.daemon.running import LocalDaemon, all_free, free_port, run_here, seat_of, until, values
+from tests.daemon.running import LocalDaemon, all_free, at_once, free_port, run_here, seat_of, until, values
 
 pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("impatient")]
 
@@ -46,26 +45,19 @@ def test_an_absent_simulator_is_waited_for_and_said_once() -> None:
 
 
 @pytest.mark.trio
-async def test_a_reason_to_wait_is_said_at_once_and_then_ever_more_rarely(autojump_clock: object) -> None:
-    said: list[tuple[str, float]] = []
-    patience = Patience(
-        None, first=1.0, longest=1.0, say=lambda error, waited: said.append((error.message, waited))
-    )
-    for _ in range(500):
-        await patience.after(SimulatorNotFound("nothing listens"))
-    assert said == [("nothing listens", waited) for waited in (0.0, 60.0, 180.0, 420.0)]
-
-
-@pytest.mark.trio
-async def test_pauses_double_and_the_last_one_ends_with_the_time_to_wait(autojump_clock: object) -> None:
-    patience = Patience(16.5, first=1.0, longest=5.0, say=lambda *_: None)
+async def test_pauses_double_and_what_is_waited_for_is_said_ever_more_rarely_until_time_is_up(
+    autojump_clock: object,
+) -> None:
+    said: list[float] = []
+    patience = Patience(901.5, first=1.0, longest=5.0, say=lambda _, waited: said.append(waited))
     pauses = []
-    for _ in range(5):
+    for _ in range(182):
         before = trio.current_time()
         await patience.after(SimulatorNotFound("nothing listens"))
         pauses.append(trio.current_time() - before)
-    assert pauses == pytest.approx([1.0, 2.0, 4.0, 5.0, 4.5])
-    with pytest.raises(SimulatorNotFound, match=r"nothing listens, still so after 16\.5 s"):
+    assert [*pauses[:4], pauses[-1]] == pytest.approx([1.0, 2.0, 4.0, 5.0, 4.5])
+    assert said == [0.0, 62.0, 182.0, 422.0]
+    with pytest.raises(SimulatorNotFound, match=r"nothing listens, still so after 901\.5 s"):
         await patience.after(SimulatorNotFound("nothing listens"))
 
 
@@ -164,17 +156,14 @@ def test_resets_of_others_are_acknowledged_while_nobody_plays(simulator: UdpSimu
         other.register("agent2")
         with LocalDaemon(simulator.address) as daemon, closing(seat_of("agent1")) as seat:
             assert [agent.name for agent in daemon.status().agents] == ["agent1"]
+
+            def step(number: float) -> object:
+                return other.step({"agent2": values(number)})
+
             for seed in (1, 2):
-                thread = threading.Thread(target=seat.reset, args=(seed,))
-                thread.start()
-                other.reset(seed)
-                other.step({"agent2": values(0.0)})
-                thread.join(10)
+                at_once(partial(seat.reset, seed), lambda: (other.reset(seed), step(0.0)))  # noqa: B023
                 for _ in range(3):
-                    thread = threading.Thread(target=seat.step, args=(values(0.5),))
-                    thread.start()
-                    other.step({"agent2": values(0.25)})
-                    thread.join(10)
+                    at_once(lambda: seat.step(values(0.5)), partial(step, 0.25))
             assert daemon.status().steps == 8
 
 

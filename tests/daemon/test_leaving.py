@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from ospbridge.observe.runtime import default_hub
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.hub_client import HubClient
 from ospbridge.simulator.udp import UdpSimulator
-from tests.daemon.running import Daemon, LocalDaemon, all_free, seat_of, until, values
+from tests.daemon.running import Daemon, LocalDaemon, all_free, at_once, seat_of, until, values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,10 +35,7 @@ def test_told_to_stop_the_agents_are_free_within_three_seconds(simulator: UdpSim
     with LocalDaemon(simulator.address, quorum=2) as daemon:
         one, other = seat_of("agent1"), seat_of("agent2")
         observer = HubClient.connect().observe("agent1")
-        resetting = threading.Thread(target=one.reset, args=(1,))
-        resetting.start()
-        other.reset(1)
-        resetting.join(10)
+        at_once(lambda: one.reset(1), lambda: other.reset(1))
         waits = waiting(lambda: one.step(values(0.5)))
         looks_on = waiting(lambda: [None for _ in observer])
         until(lambda: daemon.conductor.barrier._left)
@@ -68,8 +64,7 @@ def test_killed_in_mid_step_the_next_daemon_has_all_agents_within_two_seconds(
 
         waits = waiting(steps)
         until(lambda: killed.status().steps > 10)
-        killed.process.kill()
-        killed.process.wait(10)
+        killed.kill()
         assert isinstance(waits.exception(10), HubLost)
         seat.close()
     with LocalDaemon(simulator.address, agents=("agent1",)) as second:
@@ -77,13 +72,6 @@ def test_killed_in_mid_step_the_next_daemon_has_all_agents_within_two_seconds(
         assert joined["agents"] == ["agent1"]
         with BlockingSession.connect(str(simulator.address)) as other, closing(seat_of("agent1")) as seat:
             other.register("agent2")
-            for ours, theirs in (
-                (lambda: seat.reset(3), lambda: (other.reset(3), other.step({"agent2": values(0.0)}))),
-                (lambda: seat.step(values(0.5)), lambda: other.step({"agent2": values(0.25)})),
-            ):
-                thread = threading.Thread(target=ours)
-                thread.start()
-                theirs()
-                thread.join(10)
-                assert not thread.is_alive()
+            at_once(lambda: seat.reset(3), lambda: (other.reset(3), other.step({"agent2": values(0.0)})))
+            at_once(lambda: seat.step(values(0.5)), lambda: other.step({"agent2": values(0.25)}))
             assert second.status().steps == 2

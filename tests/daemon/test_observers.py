@@ -16,16 +16,8 @@ import trio
 from ospbridge.daemon import observers as bounds
 from ospbridge.errors import AgentNotFound, LocalProtocolError, SessionLost
 from ospbridge.hub.replies import Kind, Moment
-from ospbridge.task.plain import PlainTask
-from tests.daemon.running import LocalDaemon, await_line, seat_of, values
-from tests.daemon.stage import (
-    FakeSession,
-    agent,
-    attach,
-    conductor_of,
-    play,
-    together,
-)
+from tests.daemon.running import LocalDaemon, await_lines, seat_of, values
+from tests.daemon.stage import FakeSession, agent, attach, conductor_of, play, tasks, together
 
 if TYPE_CHECKING:
     from ospbridge.daemon.conductor import Conductor
@@ -34,82 +26,88 @@ if TYPE_CHECKING:
 ME = object()
 
 
-async def seen(conductor: Conductor, name: str = "a", after: int = 0) -> list[Moment]:
-    return (await conductor.observers.since(name, ME, after, 0.0)).moments
+@pytest.fixture
+def conductor(session: FakeSession) -> Conductor:
+    """Whose agent "a" is observed."""
+    conductor = conductor_of(session)
+    conductor.observers.join("a", ME)
+    return conductor
+
+
+async def seen(conductor: Conductor, after: int = 0) -> tuple[list[Moment], int]:
+    """And how many were dropped."""
+    told = await conductor.observers.since("a", ME, after, 0.0)
+    return told.moments, told.dropped
+
+
+async def numbers(conductor: Conductor, after: int) -> tuple[list[int], int]:
+    moments, dropped = await seen(conductor, after)
+    return [moment.number for moment in moments], dropped
 
 
 def floats(data: bytes) -> list[float]:
     return [float(number) for number in np.frombuffer(data, "<f4")]
 
 
+async def steps(conductor: Conductor, count: int) -> None:
+    a = attach(conductor, "a")
+    await conductor.reset([a], 7, 1)
+    for _ in range(count):
+        await play(conductor, a, 0.5)
+
+
 @pytest.mark.trio
-async def test_an_observer_is_told_what_the_driver_is_told(session: FakeSession) -> None:
+async def test_an_observer_is_told_what_the_driver_is_told(
+    session: FakeSession, conductor: Conductor
+) -> None:
     session.ending = {"a": 2}
-    conductor = conductor_of(session)
-    conductor.observers.join("a", ME)
     a = attach(conductor, "a")
     await conductor.reset([a], 7, 1)
     await play(conductor, a, 0.5)
     last = await play(conductor, a, 0.25)
     assert last.terminated
-    reset, first, second = await seen(conductor)
-    assert [(m.number, m.kind, m.episode, m.step, m.seed) for m in (reset, first, second)] == [
+    moments, _ = await seen(conductor)
+    assert [(m.number, m.kind, m.episode, m.step, m.seed) for m in moments] == [
         (1, Kind.RESET, 1, 0, 7),
         (2, Kind.STEP, 1, 1, 7),
         (3, Kind.STEP, 1, 2, 7),
     ]
-    assert [floats(m.inputs) for m in (reset, first, second)] == [[], [0.5], [0.25]]
-    assert [floats(m.observation) for m in (reset, first, second)] == [[0.0], [0.5], [0.25]]
-    assert (floats(second.infos), second.reward, second.terminated) == ([1.0, 1.0], 1.0, True)
-    assert not first.terminated
+    assert [floats(m.inputs) for m in moments] == [[], [0.5], [0.25]]
+    assert [floats(m.observation) for m in moments] == [[0.0], [0.5], [0.25]]
+    assert [m.terminated for m in moments] == [False, False, True]
+    assert (floats(moments[2].infos), moments[2].reward) == ([1.0, 1.0], 1.0)
     await conductor.reset([a], 8, 1)
-    (again,) = await seen(conductor, after=3)
+    ((again,), _) = await seen(conductor, after=3)
     assert (again.kind, again.episode, again.step, again.seed) == (Kind.RESET, 2, 0, 8)
 
 
 @pytest.mark.trio
 async def test_who_asks_too_rarely_is_told_how_many_moments_were_dropped(
-    session: FakeSession, monkeypatch: pytest.MonkeyPatch
+    conductor: Conductor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounds, "MOST_KEPT", 5)
     monkeypatch.setattr(bounds, "MOST_TOLD", 3)
-    conductor = conductor_of(session)
-    conductor.observers.join("a", ME)
-    a = attach(conductor, "a")
-    await conductor.reset([a], 7, 1)
-    for _ in range(11):
-        await play(conductor, a, 0.5)
-    told = await conductor.observers.since("a", ME, 2, 0.0)
-    assert ([m.number for m in told.moments], told.dropped) == ([8, 9, 10], 5)
-    told = await conductor.observers.since("a", ME, 10, 0.0)
-    assert ([m.number for m in told.moments], told.dropped) == ([11, 12], 0)
-    told = await conductor.observers.since("a", ME, 99, 0.0)
-    assert (told.moments, told.dropped) == ([], 0)
+    await steps(conductor, 11)
+    assert await numbers(conductor, 2) == ([8, 9, 10], 5)
+    assert await numbers(conductor, 10) == ([11, 12], 0)
+    assert await numbers(conductor, 99) == ([], 0)
 
 
 @pytest.mark.trio
 async def test_what_is_kept_and_told_is_bounded_in_bytes(
-    session: FakeSession, monkeypatch: pytest.MonkeyPatch
+    conductor: Conductor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     each = 4 + 4 + 8
     monkeypatch.setattr(bounds, "LARGEST_KEPT", 4 * each)
     monkeypatch.setattr(bounds, "LARGEST_TOLD", 1)
-    conductor = conductor_of(session)
-    conductor.observers.join("a", ME)
-    a = attach(conductor, "a")
-    await conductor.reset([a], 7, 1)
-    for _ in range(10):
-        await play(conductor, a, 0.5)
-    told = await conductor.observers.since("a", ME, 0, 0.0)
-    assert ([m.number for m in told.moments], told.dropped) == ([8], 7)
+    await steps(conductor, 10)
+    assert await numbers(conductor, 0) == ([8], 7)
 
 
 @pytest.mark.trio
 async def test_a_question_waits_for_news_and_no_longer_than_it_says(
-    session: FakeSession, autojump_clock: object
+    conductor: Conductor, autojump_clock: object
 ) -> None:
-    conductor = conductor_of(session)
-    conductor.observers.join("a", ME)
     a = attach(conductor, "a")
     began = trio.current_time()
     assert (await conductor.observers.since("a", ME, 0, 3.0)).moments == []
@@ -118,18 +116,16 @@ async def test_a_question_waits_for_news_and_no_longer_than_it_says(
 
 
 @pytest.mark.trio
-async def test_only_agents_that_there_are_can_be_observed(session: FakeSession) -> None:
-    conductor = conductor_of(session)
+async def test_only_agents_that_there_are_can_be_observed(conductor: Conductor) -> None:
     with pytest.raises(AgentNotFound, match="a, b"):
         conductor.observers.join("c", ME)
     with pytest.raises(LocalProtocolError, match="does not observe"):
-        await conductor.observers.since("a", ME, 0, 0.0)
-    conductor.observers.join("a", ME)
-    conductor.lockstep.take_agents([PlainTask(agent("a", low=-2.0), bounded=True)])
+        await conductor.observers.since("b", ME, 0, 0.0)
+    conductor.lockstep.take_agents(tasks(agent("a", low=-2.0)))
     with pytest.raises(SessionLost, match="another interface"):
-        await conductor.observers.since("a", ME, 0, 0.0)
+        await seen(conductor)
     assert conductor.observers.join("a", ME)[1] == 0
-    assert await seen(conductor) == []
+    assert await seen(conductor) == ([], 0)
 
 
 @pytest.mark.loopback
@@ -146,7 +142,7 @@ def test_an_observer_that_is_stopped_or_killed_holds_up_nobody(document: UdpSimu
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as onlooker,
     ):
         try:
-            await_line(onlooker, "looking")
+            await_lines(onlooker, "looking")
             seat.reset(5)
             for number in (signal.SIGSTOP, signal.SIGKILL):
                 os.kill(onlooker.pid, number)

@@ -5,31 +5,29 @@ from __future__ import annotations
 import os
 import threading
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pytest
 
-from ospbridge.errors import BarrierStuck, StepUncertain
+from ospbridge.errors import BarrierStuck, OspBridgeError, StepUncertain
 from ospbridge.record.collecting import TOGETHER
 from tests.daemon.stage import (
-    ONE,
     TWO,
     FakeSession,
+    act,
     attach,
-    both_playing,
+    both,
     conductor_of,
     episodes,
     play,
     recorded,
-    together,
 )
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ospbridge.daemon.chronicle import Listener
-    from ospbridge.daemon.conductor import Conductor
 
 pytestmark = pytest.mark.trio
 
@@ -85,92 +83,75 @@ async def test_an_episode_is_not_cut_for_the_sake_of_others_who_take_parts(
 
 async def test_a_reset_or_a_close_before_the_end_abandons(session: FakeSession, tmp_path: Path) -> None:
     conductor = conductor_of(session)
+    reasons = ["closed before its end", "the connection to its environment ended"]
     with recorded(conductor, tmp_path):
-        a = attach(conductor, "a")
-        for _ in range(2):
-            await conductor.reset([a], 7, 1)
-            await play(conductor, a, 0.5)
-        conductor.leave([a])
-        again = attach(conductor, "a")
-        await conductor.reset([again], 7, 1)
-        await play(conductor, again, 0.5)
-        conductor.leave([again], "the connection to its environment ended")
+        for reason in reasons:
+            a = attach(conductor, "a")
+            for _ in range(2):
+                await conductor.reset([a], 7, 1)
+                await play(conductor, a, 0.5)
+            conductor.leave([a], reason)
     assert ends(tmp_path) == [
-        (1, "abandoned", "reset before its end"),
-        (1, "abandoned", "closed before its end"),
-        (1, "abandoned", "the connection to its environment ended"),
+        (1, "abandoned", reason) for each in reasons for reason in ("reset before its end", each)
     ]
 
 
-async def test_a_lost_step_is_recorded_as_the_last_observation_again(
-    session: FakeSession, tmp_path: Path
+@pytest.mark.parametrize(
+    "error, end, observations",
+    [
+        (StepUncertain("who knows"), (2, "truncated", "who knows"), [[0.0], [0.5], [0.5]]),
+        (BarrierStuck("nobody moves"), (1, "lost", "nobody moves"), [[0.0], [0.5]]),
+    ],
+    ids=["the last observation again", "no further row"],
+)
+async def test_a_step_that_is_lost_and_one_that_raises_end_the_episode(
+    session: FakeSession,
+    tmp_path: Path,
+    error: OspBridgeError,
+    end: tuple[int, str, str],
+    observations: list[list[float]],
 ) -> None:
     conductor = conductor_of(session)
     with recorded(conductor, tmp_path):
         a = attach(conductor, "a")
         await conductor.reset([a], 7, 1)
         await play(conductor, a, 0.5)
-        session.step_errors = [StepUncertain("who knows")]
-        assert (await play(conductor, a, 0.25)).truncated
-    assert ends(tmp_path) == [(2, "truncated", "who knows")]
+        session.step_errors = [error]
+        if end[1] == "lost":
+            with pytest.raises(BarrierStuck):
+                await play(conductor, a, 0.25)
+        else:
+            assert (await play(conductor, a, 0.25)).truncated
+    assert ends(tmp_path) == [end]
     (episode,) = episodes(tmp_path)
-    assert episode.observations.tolist() == [[0.0], [0.5], [0.5]]
-    assert episode.actions.tolist() == [[0.5], [0.25]]
-    assert np.isnan(episode.infos[2]).all()
+    assert episode.observations.tolist() == observations
+    assert episode.actions.tolist() == [[0.5], [0.25]][: end[0]]
+    assert episode.truncated.tolist()[-1]
+    assert np.isnan(episode.infos[2:]).all()
 
 
-async def test_a_step_that_raises_loses_the_episode(session: FakeSession, tmp_path: Path) -> None:
-    conductor = conductor_of(session)
-    with recorded(conductor, tmp_path):
-        a = attach(conductor, "a")
-        await conductor.reset([a], 7, 1)
-        await play(conductor, a, 0.5)
-        session.step_errors = [BarrierStuck("nobody moves")]
-        with pytest.raises(BarrierStuck):
-            await play(conductor, a, 0.25)
-    assert ends(tmp_path) == [(1, "lost", "nobody moves")]
-    assert episodes(tmp_path)[0].truncated.tolist() == [True]
-
-
-# --- episodes that are cut while their environment is silent ---------------------------------------------------------
-
-
-async def too_slow(conductor: Conductor) -> Any:
-    """The attachment of agent ``b``, cut after one step because ``a`` waited for it."""
-    a, b = await both_playing(conductor)
-    await together(lambda: play(conductor, a, 0.25), lambda: play(conductor, b, 0.5))
-    await play(conductor, a, 0.25)
-    assert b.cut
-    return b
-
-
-async def test_what_is_told_with_the_next_step_is_recorded_with_it(
-    session: FakeSession, autojump_clock: object, tmp_path: Path
+@pytest.mark.parametrize("then", ["acts", "leaves", "the daemon is stopped"])
+async def test_an_episode_that_was_cut_while_its_environment_was_silent_is_truncated(
+    session: FakeSession, autojump_clock: object, tmp_path: Path, then: str
 ) -> None:
-    conductor = conductor_of(session)
+    """What is told with the next step is recorded with it, and without one the episode is recorded all the same."""
+    conductor, a, b = await both(session)
     with recorded(conductor, tmp_path):
-        b = await too_slow(conductor)
-        feedback = await play(conductor, b, 0.75)
-        conductor.leave([b])
-    (episode,) = episodes(tmp_path, "b")
-    assert (episode.how, episode.reason) == ("truncated", feedback.reason)
-    assert episode.actions.tolist() == [[0.5], [0.75]]
-    assert episode.observations.tolist() == [[0.0], [0.5], [0.5]]
-    assert episode.truncated.tolist() == [False, True]
-
-
-@pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "the daemon is stopped"])
-async def test_who_is_never_told_has_a_truncated_episode_all_the_same(
-    session: FakeSession, autojump_clock: object, tmp_path: Path, *, leaves: bool
-) -> None:
-    conductor = conductor_of(session)
-    with recorded(conductor, tmp_path):
-        b = await too_slow(conductor)
-        if leaves:
+        await conductor.reset([a, b], 1, 1)
+        await act(conductor, a=0.25, b=0.5)
+        await play(conductor, a, 0.25)
+        assert b.cut
+        if then == "acts":
+            await play(conductor, b, 0.75)
+        if then != "the daemon is stopped":
             conductor.leave([b])
-    ((steps, how, reason),) = ends(tmp_path, "b")
-    assert (steps, how) == (1, "truncated")
-    assert "not acted for" in reason
+    (episode,) = episodes(tmp_path, "b")
+    assert episode.how == "truncated"
+    assert "not acted for" in episode.reason
+    given = [0.5, 0.75] if then == "acts" else [0.5]
+    assert episode.actions.tolist() == [[each] for each in given]
+    assert episode.observations.tolist() == [[0.0], *([0.5] for _ in given)]
+    assert episode.truncated.tolist() == [*(False for _ in given[1:]), True]
 
 
 # --- the disk --------------------------------------------------------------------------------------------------------
@@ -189,7 +170,7 @@ async def test_a_disk_that_stands_still_holds_up_no_step(
     conductor = conductor_of(session)
     try:
         with recorded(conductor, tmp_path) as recording:
-            a = attach(conductor, "a", ONE)
+            a = attach(conductor, "a")
             for number in range(20):
                 await conductor.reset([a], number + 1, 1)
                 await play(conductor, a, 0.5)

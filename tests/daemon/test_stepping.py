@@ -1,4 +1,4 @@
-"""Environments that step through a daemon, in this process and in others, and what becomes of those that are killed."""
+"""Environments of several processes step through one daemon, whatever becomes of them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import json
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
-from ospbridge.errors import AgentTaken, BarrierStuck
-from ospbridge.osp.timing import Limits
+from ospbridge.errors import AgentTaken
 from ospbridge.simulator.ledger import Ledger
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.daemon.running import Daemon, LocalDaemon, await_line, finish, in_thread, seat_of, start, values
+from tests.daemon.running import LocalDaemon, await_lines, player, seat_of, values
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,14 +30,13 @@ def test_a_quorum_of_two_processes_steps_in_lock_step_and_every_step_runs_once(
     with (
         Ledger(path) as ledger,
         UdpSimulator(SyntheticWorld(1, 1, agents=2), port=0, profile=profile, ledger=ledger) as simulator,
-        Daemon(simulator.address, "--quorum", "2", directory=tmp_path),
+        LocalDaemon(simulator.address, quorum=2),
+        player("agent2", 200, -0.5) as other,
+        closing(seat_of("agent1")) as seat,
     ):
-        one, two = start("agent1", 200, 0.25), start("agent2", 200, -0.5)
-        for line in ("attached", "playing", "played"):
-            await_line(one, line)
-            await_line(two, line)
-        finish(one)
-        finish(two)
+        seat.reset(5)
+        assert not any(seat.step(np.full(1, 0.25, np.float32)).truncated for _ in range(200))
+        await_lines(other, "attached", "playing", "played")
     records = [json.loads(line) for line in path.read_text().splitlines()]
     assert [record["kind"] for record in records] == ["reset"] + 201 * ["step"]
     for record in records[2:]:
@@ -47,26 +46,17 @@ def test_a_quorum_of_two_processes_steps_in_lock_step_and_every_step_runs_once(
 
 
 def test_a_killed_environment_frees_its_agent_and_holds_up_nobody(document: UdpSimulator) -> None:
-    with LocalDaemon(document.address, quorum=2) as daemon, closing(seat_of("agent1")) as seat:
-        other = start("agent2", 1_000_000, 0.5)
-        await_line(other, "attached")
+    with (
+        LocalDaemon(document.address, quorum=2) as daemon,
+        player("agent2", 1_000_000, 0.5) as other,
+        closing(seat_of("agent1")) as seat,
+    ):
         seat.reset(1)
-        await_line(other, "playing")
+        await_lines(other, "attached", "playing")
         seat.step(values(0.5))
         with pytest.raises(AgentTaken, match=f"pid {other.pid}"):
             seat_of("agent2")
         other.kill()
-        other.communicate()
         assert not any(seat.step(values(0.5)).truncated for _ in range(20))
         daemon.wait_until("free", "agent2")
         seat_of("agent2").close()
-
-
-def test_all_done_agents_reset_together(document: UdpSimulator) -> None:
-    with LocalDaemon(document.address, limits=Limits(reset=0.5)), closing(seat_of("agent2")) as two:
-        with closing(seat_of("agent1")) as one:
-            one.reset(1)
-            with pytest.raises(BarrierStuck, match="agent1"):
-                in_thread(lambda: two.reset(1))
-            assert not one.step(values(0.1)).truncated
-        assert two.reset(2).info["osp_seed"] == 2

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +20,7 @@ from ospbridge.osp.profile import DOCUMENT
 from ospbridge.simulator.ledger import Ledger
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.daemon.running import PROGRAM, Daemon, LocalDaemon
+from tests.daemon.running import PROGRAM, Daemon, LocalDaemon, await_lines, player
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +29,7 @@ assert ospbridge.__version__
 pytestmark = [pytest.mark.loopback, pytest.mark.timeout(120)]
 STOPPED = 5.0
 STEPS = 60
+GIVEN = [number / 1024 for number in range(STEPS)]
 
 
 def hold(pid: int) -> None:
@@ -38,30 +38,30 @@ def hold(pid: int) -> None:
     os.kill(pid, signal.SIGCONT)
 
 
-def play(env: gymnasium.Env[Any, Any], pid: int, at: int = 20) -> float:
-    """``STEPS`` steps, in one of which that process is stopped; the longest that one took."""
+def play(pid: int, **where: Any) -> None:
+    """``STEPS`` steps, in one of which that process is stopped."""
+    env = gymnasium.make("ospbridge/Agent-v0", **where)
     env.reset(seed=1)
     longest = 0.0
     stopping = threading.Thread(target=hold, args=(pid,))
-    for number in range(STEPS):
-        if number == at:
+    for number, given in enumerate(GIVEN):
+        if number == 20:
             stopping.start()
             time.sleep(0.05)
         begun = time.monotonic()
-        *_, truncated, info = env.step(np.full(1, number / 1024, np.float32))
+        *_, truncated, info = env.step(np.full(1, given, np.float32))
         assert not truncated, info["reason"]
         longest = max(longest, time.monotonic() - begun)
     stopping.join(STOPPED + 10)
-    return longest
+    assert longest > STOPPED / 2
+    env.close()
 
 
 def ran(path: Path, agent: str = "agent") -> list[float]:
-    """The inputs of every step behind the reset's neutral one."""
+    """The inputs of the steps behind the reset's neutral one."""
     records = [json.loads(line) for line in path.read_text().splitlines()]
-    return [record["agents"][agent]["inputs"][0] for record in records if record["kind"] == "step"][1:]
-
-
-GIVEN = [number / 1024 for number in range(STEPS)]
+    steps = [record["agents"][agent]["inputs"][0] for record in records if record["kind"] == "step"]
+    return steps[1 : 1 + STEPS]
 
 
 def a_simulator_is_stopped(directory: Path) -> None:
@@ -70,9 +70,7 @@ def a_simulator_is_stopped(directory: Path) -> None:
     process = subprocess.Popen([*PROGRAM, "sim", *options], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        env = gymnasium.make("ospbridge/Agent-v0", simulator=process.stdout.readline().strip())
-        assert play(env, process.pid) > STOPPED / 2
-        env.close()
+        play(process.pid, simulator=process.stdout.readline().strip())
     finally:
         process.kill()
         process.communicate(timeout=10)
@@ -86,23 +84,9 @@ def a_daemon_is_stopped(directory: Path) -> None:
         UdpSimulator(SyntheticWorld(1, 1), port=0, profile=DOCUMENT, ledger=ledger) as simulator,
         Daemon(simulator.address, "--hub", hub, directory=directory, hub=hub) as daemon,
     ):
-        env = gymnasium.make("ospbridge/Agent-v0", bridge=hub)
-        assert play(env, daemon.process.pid) > STOPPED / 2
-        env.close()
+        play(daemon.process.pid, bridge=hub)
         assert daemon.end() == 0
-    assert ran(path)[:STEPS] == GIVEN
-
-
-PLAYER = """
-import sys
-import gymnasium, numpy as np, ospbridge
-env = gymnasium.make("ospbridge/Agent-v0", bridge=sys.argv[1], agent="agent2")
-env.reset(seed=1)
-for number in range(int(sys.argv[2])):
-    *_, truncated, info = env.step(np.full(1, number / 1024, np.float32))
-    assert not truncated, info["reason"]
-env.close()
-"""
+    assert ran(path) == GIVEN
 
 
 def an_environment_is_stopped(directory: Path) -> None:
@@ -110,20 +94,13 @@ def an_environment_is_stopped(directory: Path) -> None:
     with (
         Ledger(path) as ledger,
         UdpSimulator(SyntheticWorld(1, 1, agents=2), port=0, profile=DOCUMENT, ledger=ledger) as simulator,
-        LocalDaemon(simulator.address, hub=directory / "e", quorum=2) as daemon,
+        LocalDaemon(simulator.address, hub=directory / "e", quorum=2),
+        player("agent2", STEPS, 0.5, hub) as other,
     ):
-        other = subprocess.Popen([sys.executable, "-c", PLAYER, hub, str(STEPS)])
-        try:
-            env = gymnasium.make("ospbridge/Agent-v0", bridge=hub, agent="agent1")
-            assert play(env, other.pid) > STOPPED / 2
-            assert other.wait(20) == 0
-            env.close()
-        finally:
-            other.kill()
-            other.wait(10)
-        assert daemon.end() == 0
-    assert ran(path, "agent1")[:STEPS] == GIVEN
-    assert ran(path, "agent2")[:STEPS] == GIVEN
+        play(other.pid, bridge=hub, agent="agent1")
+        await_lines(other, "attached", "playing", "played")
+    assert ran(path, "agent1") == GIVEN
+    assert ran(path, "agent2") == [0.5] * STEPS
 
 
 def test_a_process_that_does_not_run_for_five_seconds_costs_no_step(runtime_directory: Path) -> None:
