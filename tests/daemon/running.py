@@ -169,7 +169,8 @@ class LocalDaemon(AnyDaemon):
     def stopped(self) -> Iterator[None]:
         """As if its process did not run."""
         stands, goes_on = threading.Event(), threading.Event()
-        self._token.run_sync_soon(lambda: (stands.set(), goes_on.wait(WITHIN)))
+        self._token.run_sync_soon(stands.set)
+        self._token.run_sync_soon(goes_on.wait, WITHIN)
         assert stands.wait(WITHIN)
         try:
             yield

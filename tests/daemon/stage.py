@@ -134,7 +134,8 @@ class FakeSession:
         return self.audit_says
 
     def pop_notices(self) -> list[Any]:
-        notices, self.machine.notices = self.machine.notices, []
+        notices: list[Any] = self.machine.notices
+        self.machine.notices = []
         return notices
 
 

@@ -69,7 +69,7 @@ def test_an_environment_plays_over_tls_as_beside_the_daemon(
     daemon: LocalDaemon, bridge: str, authority: Authority
 ) -> None:
     mine = authority.issue("environment")
-    files = {"tls_cert": str(mine.cert), "tls_key": str(mine.key), "tls_ca": str(mine.ca)}
+    files: dict[str, Any] = {"tls_cert": str(mine.cert), "tls_key": str(mine.key), "tls_ca": str(mine.ca)}
     env, twin = (
         gymnasium.make("ospbridge/Agent-v0", bridge=bridge, agent="agent1", **files) for _ in range(2)
     )
