@@ -10,17 +10,6 @@ from typing import Final
 from ospbridge.errors import ConfigurationError, OspBridgeError, SimulatorNotFound
 from ospbridge.interface import DEFAULT_PORT, Endpoint
 
-__all__ = [
-    "NAME_SERVER",
-    "is_ip",
-    "is_loopback",
-    "is_of_this_host",
-    "parse_endpoint",
-    "parse_listening",
-    "resolve",
-    "unresolved",
-]
-
 _PASSING: Final = frozenset({socket.EAI_AGAIN, socket.EAI_FAIL, socket.EAI_MEMORY})
 """What a resolver says of itself rather than of a name: a host that starts has no name server yet."""
 NAME_SERVER: Final = "check the spelling, and whether this host reaches its name server"

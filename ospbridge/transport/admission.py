@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     import trio
 
-__all__ = ["VisitorLimit", "host_name", "names_us", "set_keepalive", "squatter"]
-
 KEEPALIVE: Final = {
     socket.TCP_NODELAY: 1,
     socket.TCP_KEEPIDLE: 10,

@@ -23,8 +23,6 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["Guarded", "ended", "running", "take_problem"]
-
 PROGRAM: Final = Path(__file__).absolute().with_name("guardian_process.py")
 SEND_BUFFER: Final = 1 << 20
 SENT_WITHIN: Final = 1.0

@@ -13,8 +13,6 @@ from __future__ import annotations
 import os
 from typing import Final
 
-__all__ = ["LENT", "OWN_CORE", "Spinning"]
-
 AGAIN_AFTER: Final = 64
 """After that many sleeps without spinning, spinning gets another chance."""
 NEAR_MISS: Final = 100e-6
@@ -26,8 +24,9 @@ LENT: Final[set[int]] = set()
 
 
 class Spinning:
-    """The number of tries, adapted by what came of them.
+    """The number of tries, adapted by what came of them: ``tries`` before the next sleep, ``most`` at most.
 
+    Say ``paid`` or ``in_vain`` after each receive that spun.
     ``cores``: how many processes take part in a step, each of which needs a core of its own: whoever spins on the core
     that another one needs delays what it waits for.
     """

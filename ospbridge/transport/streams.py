@@ -25,19 +25,6 @@ from ospbridge.transport.tls import SCHEME, is_end_of_stream, refusal
 if TYPE_CHECKING:
     from ospbridge.transport.tls import StreamAddress
 
-__all__ = [
-    "QUIET",
-    "Stream",
-    "close_gently",
-    "is_tls_failure",
-    "linger",
-    "open_stream",
-    "send_alert",
-    "strip_tracebacks",
-    "tcp_stream",
-    "why_broken",
-]
-
 Stream: TypeAlias = "trio.SocketStream | trio.SSLStream[trio.SocketStream]"
 
 READ_AT_ONCE: Final = 64 * 1024

@@ -21,21 +21,6 @@ from ospbridge.transport.admission import set_keepalive
 if TYPE_CHECKING:
     from ospbridge.interface import Endpoint
 
-__all__ = [
-    "SCHEME",
-    "StreamAddress",
-    "TlsAddress",
-    "TlsFiles",
-    "TlsSocket",
-    "connect_tls",
-    "hub_refusal",
-    "is_end_of_stream",
-    "listening_at",
-    "parse_stream",
-    "parse_tls",
-    "refusal",
-]
-
 PemFile: TypeAlias = str | os.PathLike[str]
 
 SCHEME: Final = "tls://"

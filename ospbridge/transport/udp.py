@@ -10,16 +10,6 @@ from typing import Final
 from ospbridge.errors import ConfigurationError, SimulatorNotFound
 from ospbridge.interface import Endpoint
 
-__all__ = [
-    "LARGEST_DATAGRAM",
-    "closed_port_probe",
-    "connect_to",
-    "open_beside",
-    "open_udp",
-    "receive_from",
-    "send_to",
-]
-
 LARGEST_DATAGRAM: Final = 65_536
 MOST_EARLY: Final = 1024
 """Datagrams that a handler may send before it is connected to; more are read when it is."""

@@ -20,15 +20,6 @@ from ospbridge.transport.admission import squatter
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "LONGEST_PATH",
-    "HubSocket",
-    "connect_unix",
-    "parse_unix",
-    "peer_pid",
-    "room_for_sockets",
-]
-
 LONGEST_PATH: Final = 107
 """Bytes of a path that a Unix socket's address holds."""
 IN_ROOM: Final = 32
