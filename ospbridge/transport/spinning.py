@@ -27,6 +27,7 @@ class Spinning:
     """The number of tries, adapted by what came of them: ``tries`` before the next sleep, ``most`` at most.
 
     Say ``paid`` or ``in_vain`` after each receive that spun.
+
     ``cores``: how many processes take part in a step, each of which needs a core of its own: whoever spins on the core
     that another one needs delays what it waits for.
     """

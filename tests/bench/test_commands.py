@@ -34,42 +34,6 @@ pytestmark = [
 run = partial(invoke, "bench")
 
 
-def of(count: int, *names: str) -> list[str]:
-    return [f"{name}, {count} {{}}{'s' if count > 1 else ''}" for name in names]
-
-
-AGENTS = ["conductor", "conductor, sleeping simulator", "processes"]
-FLOORS_OF = ["blocking floor", "spinning floor"]
-
-
-@pytest.mark.parametrize(
-    "words, rows",
-    [
-        ("step --steps 20 --only BlockingSession", [*FLOORS, "BlockingSession"]),
-        (
-            "fleet --steps 10 --simulators 2 --think 0.002",
-            [row.format("simulator") for row in of(2, *FLOORS_OF, "vector environment")],
-        ),
-        (
-            "hub --steps 10 --agents 2",
-            [row.format("agent") for row in of(2, *FLOORS_OF, *AGENTS, "one client")],
-        ),
-    ],
-    ids=lambda value: str(value).partition(" ")[0],
-)
-def test_a_command_prints_a_table_and_json_of_its_rows(words: str, rows: list[str]) -> None:
-    command, *options = words.split()
-    told = json.loads(run(command, *options, "--runs", "1", "--json").stdout)
-    assert told["measured"] == command
-    assert [each["name"] for each in told["subjects"]] == rows
-    for each in told["subjects"]:
-        assert 0.0 < each["p50_us"] <= each["p90_us"] <= each["p99_us"]
-    if command == "step":
-        head, *lines = run(command, *options, "--runs", "1").stdout.splitlines()
-        assert head.startswith("WAY")
-        assert [line.partition("  ")[0] for line in lines] == rows
-
-
 def test_relay_reports_what_relaying_and_driving_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relaying, "WARM_UP", 100)
     monkeypatch.setattr(relaying, "STARTS", 1)

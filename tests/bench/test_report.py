@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from ospbridge.bench.cores import apart
 from ospbridge.bench.figures import QUANTITIES, Run, timed
 from ospbridge.bench.report import Against, Panel, Quantity, Report, Row, combine
-from ospbridge.bench.turns import first, runs_of
 
 TIMES = (Quantity("p50_us", "P50 us"), Quantity("steps_per_second", "STEPS/s", digits=0))
 
@@ -75,20 +73,6 @@ def test_what_is_measured_keeps_off_one_core_and_may_use_it_again_afterwards() -
     with pytest.raises(RuntimeError), apart():
         raise RuntimeError
     assert os.sched_getaffinity(0) == cores
-
-
-def test_subjects_alternate_and_what_they_needed_is_ended() -> None:
-    told: list[str] = []
-    ended = ExitStack()
-    ended.callback(told.append, "ended")
-    figures = iter([5.0, 7.0, 3.0, 8.0])
-    subjects = {name: lambda: {"p50_us": next(figures)} for name in ("plain", "more")}
-    runs = first(runs_of(subjects, told.append, ended), 2)
-    assert runs == [
-        {"plain": {"p50_us": 5.0}, "more": {"p50_us": 7.0}},
-        {"plain": {"p50_us": 3.0}, "more": {"p50_us": 8.0}},
-    ]
-    assert told == [*["plain", "more"] * 2, "ended"]
 
 
 def test_each_report_has_its_panels_with_a_bar_a_row() -> None:

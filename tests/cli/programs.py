@@ -32,8 +32,8 @@ def invoke(*words: object, exit_code: int = 0, env: Mapping[str, str] | None = N
 
 
 @contextmanager
-def started(*words: object, code: str = "") -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A command, or a program that is given its words, and the first line that it prints. It is killed in the end."""
+def started(*words: object, code: str = "", wait: bool = True) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A command, or a program that is given its words, and its first line if we ``wait``. It is killed in the end."""
     program = ["-c", code] if code else ["-m", "ospbridge"]
     process = subprocess.Popen(
         [sys.executable, *program, *map(str, words)],
@@ -43,7 +43,7 @@ def started(*words: object, code: str = "") -> Iterator[tuple[subprocess.Popen[s
     )
     try:
         assert process.stdout is not None
-        yield process, process.stdout.readline().strip()
+        yield process, process.stdout.readline().strip() if wait else ""
     finally:
         process.kill()
         process.communicate()

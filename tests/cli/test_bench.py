@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import signal
-import subprocess
 import sys
-import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
+import psutil
 import pytest
 
 from ospbridge.bench.processes import ProgramFailed
 from ospbridge.bench.report import Panel, Quantity, Report, Row
 from ospbridge.cli import bench_all
-from tests.cli.programs import invoke, until
+from tests.cli.programs import invoke, started, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-
 SMALL = ["--inputs", "2", "--outputs", "3", "--steps", "10", "--runs", "1"]
 FLOORS = ["blocking floor", "spinning floor"]
-
-
 bench = partial(invoke, "bench")
 
 
@@ -164,33 +160,19 @@ def test_a_picture_that_cannot_be_drawn_is_refused_before_anything_is_measured(
 
 @pytest.mark.loopback
 def test_an_interrupted_measurement_ends_what_it_started() -> None:
-    words = ["bench", "hub", "--agents", "2", "--steps", "100000"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "ospbridge", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as program:
-        try:
-            give_up = time.monotonic() + 30.0
-            # By then it measures, with a simulator that was started: what Python asks about the host are children, too.
-            while not any(map(_measures, children := _children(program.pid))) and time.monotonic() < give_up:
-                time.sleep(0.05)
-            program.send_signal(signal.SIGINT)
-            _, errors = program.communicate(timeout=30.0)
-        finally:
-            program.kill()
-    assert children
+    children: list[psutil.Process] = []
+    with started("bench", "hub", "--agents", "2", "--steps", "100000", wait=False) as (program, _):
+
+        def measures() -> bool:
+            """With a simulator that was started: what Python asks about the host are children, too."""
+            children[:] = psutil.Process(program.pid).children()
+            with suppress(psutil.Error):  # some begin or end
+                return any("ospbridge.bench." in " ".join(child.cmdline()) for child in children)
+            return False
+
+        until(measures)
+        program.send_signal(signal.SIGINT)
+        _, errors = program.communicate(timeout=30.0)
     assert program.returncode == 130, errors
-    assert b"Traceback" not in errors
-    until(lambda: not [child for child in children if Path(f"/proc/{child}").exists()])
-
-
-def _measures(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return b"ospbridge.bench." in Path(f"/proc/{pid}/cmdline").read_bytes()
-    return False
-
-
-def _children(pid: int) -> set[int]:
-    """Not all of them while some begin or end."""
-    with contextlib.suppress(OSError):
-        return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
-    return set()
+    assert "Traceback" not in errors
+    until(lambda: not any(child.is_running() for child in children))

@@ -168,27 +168,6 @@ def test_how_one_is_launched_is_shown_as_a_file_has_it(launching: Path, tmp_path
 @pytest.mark.parametrize(
     "before, after, why",
     [
-        ("cwd", "cwt", "line 5: simulator[0].launch.cwt: unknown key (did you mean 'cwd'?)"),
-        ('launch = "scenario"', "launch = 3", "simulator[1].launch: expected a text, a list of texts, or a table"),
-        ("./NerdSim", "./Nerd", "simulator[0]: there is no program ./Nerd to launch"),
-        ('{port}"]', '45"]', "simulator[0]: launch says nowhere which port the simulator listens at"),
-        ("pin = 0", "pin = true", "simulator[0]: pin is 'auto', the number of a core, or False, got True"),
-        ('scenario = "cartpole"\n', "", "simulator[1]: launch is 'scenario', and no scenario was given"),
-        ("127.0.0.1:45470", "10.0.0.1:45470", "simulator[1]: a simulator cannot be launched at 10.0.0.1:45470"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_launched_is_told_with_its_place(
-    before: str, after: str, why: str, launching: Path
-) -> None:
-    assert before in LAUNCHING
-    launching.write_text(LAUNCHING.replace(before, after, 1))
-    for command in (("config", "show"), ("connect",)):
-        assert why in invoke(*command, "--config", str(launching), exit_code=78).stderr
-
-
-@pytest.mark.parametrize(
-    "before, after, why",
-    [
         ("45455", "what", "line 6: simulator[1].address: '127.0.0.1:what' is not a simulator's address"),
         ('"10M"', '"10 apples"', "line 17: rllink[1].spool_limit: "),
         ('"left"\n', '"a/b"\n', "line 2: simulator[0].name: 'a/b' is no name"),
@@ -196,18 +175,25 @@ def test_what_cannot_be_launched_is_told_with_its_place(
         ('mode = "observe"', "env_steps = 5", "rllink[1]: --rllink-spool-limit means nothing in the mode drive"),
         ('address = "127.0.0.1:5556"', "", "rllink[0]: has no address"),
         ('trace = "right.jsonl"', 'tls_cert = "a.pem"', "simulator[1]: certificates were given, but no --listen"),
+        ("cwd", "cwt", "line 5: simulator[0].launch.cwt: unknown key (did you mean 'cwd'?)"),
+        ('launch = "scenario"', "launch = 3", "simulator[1].launch: expected a text, a list of texts, or a table"),
+        ("./NerdSim", "./Nerd", "simulator[0]: there is no program ./Nerd to launch"),
+        ('{port}"]', '45"]', "simulator[0]: launch says nowhere which port the simulator listens at"),
+        ("pin = 0", "pin = true", "simulator[0]: pin is 'auto', the number of a core, or False, got True"),
+        ('scenario = "cartpole"\nlaunch', "launch", "simulator[1]: launch is 'scenario', and no scenario was given"),
+        ("127.0.0.1:45470", "10.0.0.1:45470", "simulator[1]: a simulator cannot be launched at 10.0.0.1:45470"),
     ],
 )  # fmt: skip
 def test_mistakes_of_a_file_are_told_with_their_place(
-    before: str, after: str, why: str, tmp_path: Path
+    before: str, after: str, why: str, launching: Path
 ) -> None:
-    file = tmp_path / "osp.toml"
-    assert before in TWO
-    file.write_text(TWO.replace(before, after, 1))
+    text = TWO if before in TWO else LAUNCHING
+    assert before in text
+    launching.write_text(text.replace(before, after, 1))
     for command in (("config", "show"), ("connect",)):
-        told = invoke(*command, "--config", str(file), exit_code=78).stderr
+        told = invoke(*command, "--config", str(launching), exit_code=78).stderr
         assert why in told
-        assert str(file) in told
+        assert str(launching) in told
         assert "Hint: " in told
 
 

@@ -5,12 +5,10 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import pytest
 
 from ospbridge.diagnosis import installation, machine
 from ospbridge.diagnosis.checks import well
-from ospbridge.osp.profile import NERD
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -89,20 +87,6 @@ def test_a_simulator_of_this_host_that_may_stall_is_advised_about_with_the_cure(
         assert "under SCHED_OTHER" in found["detail"]
         invoke("tune", address)
         assert checks("--simulator", address)[subject]["state"] == "ok"
-
-
-def test_nothing_is_said_of_the_scheduling_of_a_kind_that_does_not_stall(simulator: UdpSimulator) -> None:
-    assert f"scheduling of {simulator.address}" not in checks("--simulator", str(simulator.address))
-
-
-def test_scheduling_that_cannot_be_looked_at_is_skipped_with_the_reason(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(psutil, "net_connections", lambda kind: [])
-    with UdpSimulator(ArenaWorld(1), port=0, profile=NERD) as running:
-        found = checks("--simulator", str(running.address))[f"scheduling of {running.address}"]
-    assert found["state"] == "skipped"
-    assert "no process of this host listens" in found["detail"]
 
 
 def test_a_simulator_that_is_not_there_is_a_problem_with_its_fix_and_exit_code_1() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -111,13 +110,3 @@ def pickled() -> bytes:
     assert isinstance(message, SetConfig)
     assert message.pickled is not None
     return message.pickled
-
-
-def test_where_nobody_listens_the_exit_code_is_69_and_the_hint_says_what_to_start() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-        result = run(address, "--timeout", "0.5", exit_code=69)
-    error, hint = result.stderr.splitlines()
-    assert error.startswith(f"Error: no RLlink server accepts connections at {address}: Connection refused")
-    assert "ospbridge sink" in hint

@@ -192,13 +192,6 @@ def test_where_there_is_no_systemd_the_way_without_is_told(
     assert "ospbridge connect" in told
 
 
-def test_a_configuration_that_is_not_there_is_refused(manager: Manager, tmp_path: Path) -> None:
-    for name in ("no.toml", "x" * 300):
-        assert (
-            "is not there" in run("install", "--user", "--config", str(tmp_path / name), exit_code=78).stderr
-        )
-
-
 RUNS: dict[str, Any] = {
     "LoadState": "loaded",
     "ActiveState": "active",
@@ -248,11 +241,6 @@ def test_a_service_that_failed_is_an_exit_code_with_its_reason(manager: Manager)
     assert "ospbridge.service does not run: it is failed (exit-code)" in result.stderr
     manager.show(**FAILED | {"ExecMainCode": 3, "ExecMainStatus": 6, "Result": "watchdog"})
     assert json.loads(run("status", "--user", "--json", exit_code=69).stdout)["signal"] == 6
-
-
-def test_a_service_that_is_not_there_is_told(manager: Manager) -> None:
-    manager.show(LoadState="not-found", ActiveState="inactive", Result="success")
-    assert "is not installed" in run("status", "--user", exit_code=69).stderr
 
 
 def test_to_install_again_without_the_configuration_is_refused_and_forced(

@@ -68,10 +68,6 @@ def test_threads_are_pinned_to_a_core_and_undo_brings_everything_back() -> None:
         assert all(os.sched_getaffinity(0) <= set(thread["cores"]) for thread in told["after"])
 
 
-def test_undo_and_pin_are_not_both_to_be_had() -> None:
-    assert "--undo" in tune("127.0.0.1:45454", "--undo", "--pin", "0", exit_code=2).stderr
-
-
 def test_errors_have_the_codes_of_their_kind() -> None:
     assert "Hint: " in tune("192.0.2.7:45454", exit_code=2).stderr
     assert "Hint: " in tune("127.0.0.1:1", exit_code=69).stderr

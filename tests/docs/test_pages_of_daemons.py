@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import re
 import shutil
 import signal
@@ -14,7 +13,6 @@ import tomllib
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import gymnasium
 import numpy as np
@@ -257,35 +255,3 @@ def test_observed_environments_feed_the_sink(tmp_path: Path, monkeypatch: pytest
         drawn = episode.drawn_actions if episode.drawn_actions is not None else episode.actions
         again = distribution(episode.action_space).logp(episode.action_dist_inputs, drawn)
         np.testing.assert_allclose(again, episode.action_logp, atol=1e-5)
-
-
-# --- the dashboard ---------------------------------------------------------------------------------------------------
-
-DASHBOARD = page("how-to/dashboard")
-
-
-@needs_openssl
-def test_a_dashboard_is_opened_by_the_page_s_commands(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("starlette", reason="needs the extra: pip install 'ospbridge[dashboard]'")
-    pytest.importorskip("hypercorn", reason="needs the extra: pip install 'ospbridge[dashboard]'")
-    monkeypatch.chdir(tmp_path)
-    (token,) = re.findall(r"^\(umask.*\)$", DASHBOARD, re.MULTILINE)
-    sh(token)
-    *_, (_, *options) = commands(DASHBOARD)
-    host = options[options.index("--dashboard-host") + 1]
-    options[options.index("8464")] = "0"
-    with (
-        UdpSimulator(ArenaWorld(1), port=0) as simulator,
-        Daemon(simulator.address, *options, directory=tmp_path) as daemon,
-    ):
-        (entry,) = daemon.lines("dashboard open")
-        connection = http.client.HTTPConnection("127.0.0.1", urlsplit(entry["url"]).port, timeout=30)
-        for name, status in ((host, 401), ("elsewhere.example.org", 421)):
-            connection.request("GET", "/", headers={"Host": name})
-            response = connection.getresponse()
-            response.read()
-            assert response.status == status
-        connection.close()
-        assert daemon.end() == 0

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -185,7 +183,7 @@ def test_a_strict_type_checker_has_nothing_to_say_about_its_programs(tmp_path: P
 # --- a simulator of one's own ----------------------------------------------------------------------------------------
 
 OWN = page("how-to/own-simulator")
-SIMULATOR, ENVIRONMENT, VARIABLES, WORLDS = blocks(OWN, "python")
+SIMULATOR, ENVIRONMENT, VARIABLES, _ = blocks(OWN, "python")
 
 
 def test_variables_of_a_simulator_of_ones_own_are_read_set_and_refused_as_the_page_says() -> None:
@@ -222,37 +220,6 @@ def test_a_simulator_of_ones_own_has_twenty_lines_and_serves_what_the_page_plays
     finally:
         process.kill()
         process.communicate()
-
-
-STAND_IN = """
-import gymnasium
-from gymnasium import spaces
-
-class Room(gymnasium.Env):
-    action_space = spaces.Discrete(7)
-
-    def __init__(self, max_steps, render_mode=None):
-        image, mission = spaces.Box(0, 255, (7, 7, 3), "uint8"), spaces.Sequence(spaces.Discrete(3))
-        self.observation_space = spaces.Dict(direction=spaces.Discrete(4), image=image, mission=mission)
-
-gymnasium.register("MiniGrid-Empty-5x5-v0", entry_point=Room)
-"""
-"""What the page needs of MiniGrid, which the tests do not install."""
-
-
-@pytest.mark.loopback
-def test_an_environment_that_is_wrapped_as_the_page_says_is_hosted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "minigrid.py").write_text(STAND_IN)
-    (tmp_path / "worlds.py").write_text(WORLDS)
-    (command,) = re.findall(r"^PYTHONPATH=. ospbridge (sim .*)$", OWN, re.MULTILINE)
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
-    with started(*shlex.split(command), "--port", "0", "--quiet") as (_, address):
-        told = invoke("describe", "grid", "--simulator", address).stdout
-    assert "grid (worlds:Grid-v0): 1 input, 151 outputs, 3 infos" in told
-    assert "/observation/direction/3" in told
-    assert "/observation/image/146" in told
 
 
 # --- scenarios -------------------------------------------------------------------------------------------------------

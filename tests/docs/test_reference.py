@@ -151,18 +151,6 @@ def test_the_keys_of_infos_are_those_of_the_page_in_their_types() -> None:
         assert [(name, type(value).__name__) for name, value in info.items()] == told
 
 
-def test_the_options_for_stable_baselines3_are_those_of_the_vector_environment() -> None:
-    table = section(page("how-to/stable-baselines3"), "The options of OspVecEnv.make")
-    rows = re.findall(r"^\| (`.*?) \| (.*?) \|$", table, re.MULTILINE)
-    options = parameters(OspVectorEnv)
-    # OspVecEnv.make says the autoreset mode itself.
-    documented = sorted(name for names, _ in rows for name in re.findall(r"`(\w+)`", names))
-    assert documented == sorted(set(options) - {"autoreset_mode"})
-    limits = [name for name in options if name.endswith("_timeout")]
-    (said,) = (meaning for names, meaning in rows if limits[0] in names)
-    assert re.findall(r"\d+", said) == [f"{options[name]:g}" for name in limits]
-
-
 # --- scenarios --------------------------------------------------------------------------------------------------------
 
 KEYS = page("reference/scenario-keys")

@@ -205,16 +205,12 @@ def test_the_addresses_of_a_name_share_the_time_to_connect(
 
 @pytest.mark.loopback
 @pytest.mark.trio
-async def test_a_server_signed_by_the_pinned_ca_is_believed(authority: Authority) -> None:
-    async with server(tls_echo(authority.issue("server"), ask=False)) as endpoint:
-        assert await said_back(StreamAddress(endpoint, TlsFiles(ca=authority.path))) == b"ping"
-
-
-@pytest.mark.loopback
-@pytest.mark.trio
-async def test_a_server_that_asks_for_a_certificate_gets_it(authority: Authority) -> None:
-    mine = authority.issue("client")
-    async with server(tls_echo(authority.issue("server"), ask=True)) as endpoint:
+@pytest.mark.parametrize("ask", [False, True])
+async def test_a_server_signed_by_the_pinned_ca_is_believed_and_gets_our_certificate_if_it_asks(
+    ask: bool, authority: Authority
+) -> None:
+    mine = authority.issue("client") if ask else TlsFiles(ca=authority.path)
+    async with server(tls_echo(authority.issue("server"), ask=ask)) as endpoint:
         assert await said_back(StreamAddress(endpoint, mine)) == b"ping"
 
 
@@ -226,6 +222,7 @@ async def test_a_server_that_asks_for_a_certificate_gets_it(authority: Authority
         ("expired", "expired"),
         ("another host", "IP address mismatch"),
         ("another ca", "unable to get local issuer"),
+        ("not the system's", "does not hold"),
     ],
 )
 async def test_a_certificate_that_does_not_hold_is_refused(tmp_path: Path, fault: str, why: str) -> None:
@@ -233,19 +230,12 @@ async def test_a_certificate_that_does_not_hold_is_refused(tmp_path: Path, fault
     pinned = Authority(tmp_path, "other") if fault == "another ca" else authority
     host = "192.0.2.1" if fault == "another host" else "127.0.0.1"
     files = authority.issue("server", host=host, expired=fault == "expired")
+    ca = None if fault == "not the system's" else pinned.path
     async with server(tls_echo(files, ask=False)) as endpoint:
         with pytest.raises(ConfigurationError, match=why) as caught:
-            await said_back(StreamAddress(endpoint, TlsFiles(ca=pinned.path)))
+            await said_back(StreamAddress(endpoint, TlsFiles(ca=ca)))
     assert str(endpoint.port) in caught.value.message
     assert is_tls_failure(caught.value)
-
-
-@pytest.mark.loopback
-@pytest.mark.trio
-async def test_a_server_signed_by_nobody_the_system_knows_is_refused(authority: Authority) -> None:
-    async with server(tls_echo(authority.issue("server"), ask=False)) as endpoint:
-        with pytest.raises(ConfigurationError, match="does not hold"):
-            await said_back(StreamAddress(endpoint, TlsFiles()))
 
 
 @pytest.mark.loopback
