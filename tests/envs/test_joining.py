@@ -27,7 +27,7 @@ from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.envs.daemons import reached
-from tests.envs.kinds import EVERY_KIND, parallel, rest, single, step, vector
+from tests.envs.kinds import EVERY_KIND, parallel, rest, single, vector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -161,24 +161,6 @@ def test_who_is_not_there_is_said_to_be_waited_for_and_in_the_end_for_how_long(
 
 
 @EVERY_KIND
-@pytest.mark.loopback
-def test_a_reset_says_that_it_waits_for_a_simulator_that_is_gone(
-    made: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rebuild, "SAID_AFTER", 0.1)
-    with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
-        env = made(simulator=str(simulator.address), connect_timeout=0.5)
-        env.reset(seed=1)
-    step(env)
-    with (
-        pytest.warns(UserWarning, match=r"still waiting, for \d s at most: nothing listens"),
-        pytest.raises(OspBridgeError, match="nothing listens"),
-    ):
-        env.reset(seed=2)
-    env.close()
-
-
-@EVERY_KIND
 def test_a_simulator_without_agents_is_waited_for_until_its_scene_is_loaded(made: Callable[..., Any]) -> None:
     with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
         scene, simulator.machine.controls = simulator.machine.controls, []
@@ -192,15 +174,6 @@ def test_a_simulator_without_agents_is_waited_for_until_its_scene_is_loaded(made
         loading.join(5.0)
         env.reset(seed=1)
         env.close()
-
-
-@pytest.mark.timeout(60)
-def test_a_name_that_no_agent_has_is_told_at_once_where_there_are_agents() -> None:
-    with (
-        UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator,
-        pytest.raises(AgentNotFound, match="no agent 'robot'"),
-    ):
-        single(simulator=str(simulator.address), agent="robot", wait=3600.0)
 
 
 # --- options that all kinds have -----------------------------------------------------------------------------------
@@ -367,15 +340,6 @@ def test_an_environment_takes_the_agent_that_is_called_so(named: dict[str, Any])
     for name in NAMES:
         with closing(single(**named, agent=name)) as env:
             assert env.interface.name == name
-
-
-def test_a_vector_environment_takes_the_agents_that_are_called_so(named: dict[str, Any]) -> None:
-    made = gymnasium.make_vec("ospbridge/Agent-v0", num_envs=2, agents=["a*", "robot[1]"], **named)
-    with closing(made) as env:
-        env.reset(seed=1)
-        *_, info = env.step(env.action_space.sample())
-        assert [name for name in info["infos"] if not name.startswith("_")] == TOLD
-        assert len({info["infos"][name][0] for name in TOLD}) == 3
 
 
 def test_a_scenario_means_the_agent_that_is_called_so(named: dict[str, Any], tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.task.scenario_task import ScenarioTask
-from tests.envs.daemons import hosted
 from tests.envs.vectors import cart_poles, fleet
 
 pytest.importorskip("stable_baselines3", reason="needs the extra: pip install 'ospbridge[sb3]'")
@@ -33,21 +32,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.loopback
 ENV_ID = "ospbridge/CartPole-v0"
 BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
-
-
-def played(env: Any, steps: int) -> list[Any]:
-    """What a seeded reset and steps of random carts return."""
-    env.seed(7)
-    choices = np.random.default_rng(7)
-    told: list[Any] = [env.reset().tolist()]
-    for _ in range(steps):
-        observations, rewards, ended, infos = env.step(choices.integers(2, size=env.num_envs))
-        for info in infos:
-            if "terminal_observation" in info:
-                info["terminal_observation"] = info["terminal_observation"].tolist()
-        told.append((observations.tolist(), rewards.tolist(), ended.tolist(), infos))
-    env.close()
-    return told
 
 
 @BOTH
@@ -74,18 +58,6 @@ def test_each_environment_is_the_local_one_of_its_seed_and_its_end_is_told(profi
         np.testing.assert_array_equal(observations[1], first)
         env.close()
     local.close()
-
-
-def test_hubs_return_what_the_simulators_return(runtime_directory: Path) -> None:
-    one, two = runtime_directory / "one", runtime_directory / "two"
-    plays = ("--scenario", "cartpole")
-    with cart_poles(2) as addresses:
-        direct = played(OspVecEnv.make(ENV_ID, num_envs=2, simulator=addresses), 60)
-        with hosted(addresses[0], one, *plays), hosted(addresses[1], two, *plays):
-            bridges = [f"unix:{one}", f"unix:{two}"]
-            through = played(OspVecEnv.make(ENV_ID, num_envs=2, bridge=bridges), 60)
-    assert sum(sum(told[2]) for told in direct[1:]) > 2
-    assert through == direct
 
 
 def test_the_last_of_max_steps_is_truncated_and_a_monitor_counts_the_episode() -> None:

@@ -57,24 +57,6 @@ def test_cartpole_equals_the_local_environment(profile: Profile) -> None:
         env.close()
 
 
-def test_the_pendulums_expression_is_the_cost_that_gymnasium_computes() -> None:
-    local = gymnasium.make("Pendulum-v1")
-    with playing("pendulum") as simulator:
-        env = gymnasium.make("ospbridge/Pendulum-v0", simulator=str(simulator.address))
-        env.reset(seed=3)
-        local.reset(seed=3)
-        scale = np.array([1.0, 1.0, 8.0], np.float32)
-        for step in range(200):
-            action = np.array([np.sin(step / 7)], np.float32)
-            seen, reward, _, truncated, _ = env.step(action)
-            wanted, cost, *_ = local.step(2 * action)
-            np.testing.assert_allclose(seen * scale, wanted, atol=1e-5)
-            assert reward == pytest.approx(float(cost), abs=1e-3)
-            assert truncated is (step == 199)
-        env.close()
-    local.close()
-
-
 def test_a_daemon_and_a_direct_environment_play_the_same_episode(runtime_directory: Path) -> None:
     hub = runtime_directory / "hub.sock"
 

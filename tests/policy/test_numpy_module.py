@@ -33,15 +33,6 @@ def made(
     return NumpyModule(weights, inputs=4, outputs=outputs, gaussian=gaussian, **how)
 
 
-def test_the_weights_are_copied() -> None:
-    weights = module_weights()
-    module = made(weights)
-    before = module.forward(OBSERVATIONS)
-    for array in weights.values():
-        array[:] = 0.0
-    assert np.array_equal(module.forward(OBSERVATIONS), before)
-
-
 @pytest.mark.parametrize("key", [key for key in module_weights() if "mlp" in key])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_weights_that_are_not_finite_are_refused_and_those_before_stay(key: str, value: float) -> None:

@@ -176,43 +176,6 @@ def test_put_never_waits_for_the_disk_and_memory_stays_bounded(tmp_path: Path) -
         assert keys(spool)[-1] == "giant"
 
 
-@pytest.mark.parametrize("hurry", ["much of it", "settling", "closing"])
-def test_what_is_put_is_gathered_until_it_is_wanted_or_much_and_then_written_together(
-    hurry: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: threading.Semaphore
-) -> None:
-    monkeypatch.setattr("ospbridge.record.spool.GATHER", 50.0)
-    with Spool(tmp_path / "spool", unwritten=1000 + 6 * EACH, on_stored=stored.release) as spool:
-        spool.put("a", 1, bytes(100))
-        spool.put("b", 1, bytes(100))
-        assert not stored.acquire(timeout=0.05)
-        if hurry == "much of it":
-            spool.put("c", 1, bytes(400))
-        elif hurry == "settling":
-            assert spool.settle(30)
-        else:
-            assert spool.close(30)
-        assert stored.acquire(timeout=30)
-    assert not stored.acquire(blocking=False)
-
-
-@both
-def test_what_was_forgotten_is_neither_taken_nor_counted_and_leaves_the_file_a_moment_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ospbridge.record.spool.GATHER_MANY", 50.0)
-    file = tmp_path / "spool"
-    with Spool(file) as spool:
-        put(spool, *"abcdefg")
-        spool.forget([entry for entry in spool.take(steps=ALL, size=ALL) if entry.key in "acdg"])
-        assert keys(spool) == ["b", "e", "f"]
-        assert (spool.figures.entries, spool.figures.bytes) == (3, 300)
-        assert spool._file.entries == 7
-        put(spool, "h")
-        assert spool._file.entries == 4
-    with closing(sqlite3.connect(file)) as database:
-        assert [name for (name,) in database.execute("SELECT key FROM entry")] == ["b", "e", "f", "h"]
-
-
 # --- full -------------------------------------------------------------------------------------------------------------
 
 

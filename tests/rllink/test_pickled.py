@@ -25,9 +25,12 @@ PROTOCOLS = pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL
 
 
 class AlgorithmConfig:
-    """Like RLlib's: attributes, some of which nobody here knows."""
+    """Like RLlib's: attributes, some of which nobody here knows, and one in a slot."""
+
+    __slots__ = ("__dict__", "slotted")
 
     def __init__(self, **attributes: Any) -> None:
+        self.slotted = 1
         self.algo_class = dict
         self.nothing = None
         self.__dict__.update(attributes)

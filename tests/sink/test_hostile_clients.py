@@ -39,10 +39,8 @@ from tests.sink.clients import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from ospbridge.transport.tls import TlsFiles
 
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 
@@ -184,42 +182,6 @@ async def test_a_client_whose_host_vanished_gives_its_place_back(monkeypatch: py
 # --- clients with which TLS comes to nothing -----------------------------------------------------------------------
 
 
-def greets(sock: socket.socket) -> None:
-    """Say something, and hear what comes of it."""
-    with suppress(OSError):
-        sock.sendall(b'00000016{"type": "PING"}')
-        while sock.recv(1000):
-            pass
-
-
-def shakes_hands(context: ssl.SSLContext) -> Callable[[socket.socket], None]:
-    def begins(sock: socket.socket) -> None:
-        with (
-            suppress(ssl.SSLError, OSError),
-            context.wrap_socket(sock, server_hostname="127.0.0.1") as secured,
-        ):
-            greets(secured)
-
-    return begins
-
-
-async def told_of(files: TlsFiles, client: Callable[[socket.socket], None]) -> dict[str, Any]:
-    """The last line of a sink's log, after a client that did as ``client`` does with its connection."""
-
-    def comes(port: int) -> None:
-        with socket.create_connection(("127.0.0.1", port), WITHIN) as sock:
-            client(sock)
-
-    with capture_logs() as logs:
-        async with sink(tls=files.context(server=True)) as address:
-            with trio.fail_after(WITHIN):
-                await trio.to_thread.run_sync(comes, address.endpoint.port)
-                while not logs:
-                    await trio.sleep(0.01)
-    (told,) = logs
-    return dict(told)
-
-
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=str)
 @pytest.mark.parametrize(
     "shows, trusts, reason",
@@ -240,22 +202,26 @@ async def test_who_refuses_whose_certificate_is_told(
         trusted = authority if trusts == "this" else other
         context = issuer.issue("client", trusts=trusted).context(server=False)
     context.maximum_version = version
-    told = await told_of(authority.issue("server"), shakes_hands(context))
+
+    def comes(port: int) -> None:
+        with (
+            suppress(ssl.SSLError, OSError),
+            socket.create_connection(("127.0.0.1", port), WITHIN) as sock,
+            context.wrap_socket(sock, server_hostname="127.0.0.1") as secured,
+        ):
+            secured.sendall(said(PING))
+            while secured.recv(1000):
+                pass
+
+    with capture_logs() as logs:
+        async with sink(tls=authority.issue("server").context(server=True)) as address:
+            with trio.fail_after(WITHIN):
+                await trio.to_thread.run_sync(comes, address.endpoint.port)
+                while not logs:
+                    await trio.sleep(0.01)
+    (told,) = logs
     assert (told["event"], told["log_level"]) == ("a client is dismissed", "warning")
     assert reason in told["reason"]
-
-
-async def test_a_client_that_speaks_no_tls_is_told_what_to_do(tmp_path: Path) -> None:
-    told = await told_of(Authority(tmp_path).issue("server"), greets)
-    assert (told["event"], told["log_level"]) == ("a client is dismissed", "warning")
-    assert "the client does not speak TLS as the sink does" in told["reason"]
-    assert "tls://" in told["hint"]
-
-
-async def test_who_ends_the_handshake_without_a_word_was_lost_and_nothing_worse(tmp_path: Path) -> None:
-    told = await told_of(Authority(tmp_path).issue("server"), lambda _: None)
-    assert (told["event"], told["log_level"]) == ("a client was lost", "info")
-    assert "in the TLS handshake" in told["reason"]
 
 
 async def test_a_host_that_shows_no_certificates_again_and_again_keeps_no_other_host_out(
