@@ -236,7 +236,16 @@ HALF = Made(np.float32(0.5).tobytes(), FLOAT, (1,), "C")
         (gymnasium.spaces.Dict({"a": gymnasium.spaces.Discrete(2)}), OtherSpace("Dict")),
         (gymnasium.spaces.Tuple([gymnasium.spaces.Box(-1, 1, (1,))]), OtherSpace("Tuple")),
     ],
-    ids=repr,
+    ids=[
+        "box",
+        "box made by a call",
+        "discrete",
+        "of numpy",
+        "multi-discrete",
+        "multi-binary",
+        "dict",
+        "tuple",
+    ],
 )
 def test_spaces_are_found_and_such_as_no_agent_has_told_by_name(space: Any, found: Any) -> None:
     settings = config_in(pickle.dumps({"action_space": space, "observation_space": space}))
