@@ -9,6 +9,7 @@ import ast
 import inspect
 import json
 import re
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -161,7 +162,7 @@ def _member(module: str, node: ast.ClassDef, name: str) -> Function | Attribute:
     """The first that says what it is: what a class has in another way, its base may have words for."""
     found: Function | Attribute | None = None
     for _, each in _lineage(module, node):
-        for function in _functions(each):
+        for function in _functions(each) + _run_by(each):
             if function.name == name:
                 if ast.get_docstring(function) or name == "__init__":
                     return function
@@ -181,6 +182,22 @@ def _member(module: str, node: ast.ClassDef, name: str) -> Function | Attribute:
 
 def _functions(node: ast.ClassDef) -> list[Function]:
     return [each for each in node.body if isinstance(each, Function)]
+
+
+def _run_by(node: ast.ClassDef) -> list[Function]:
+    """Methods that run an exchange of the core of sessions, as that has them, with what the exchange returns."""
+    core = _named("ospbridge.session.core", "SessionCore")
+    assert isinstance(core, ast.ClassDef)
+    exchanges = {function.name: function for function in _functions(core)}
+    found = []
+    for each in node.body:
+        if isinstance(each, ast.Assign) and ast.unparse(each.value).startswith("runs(SessionCore."):
+            method = deepcopy(exchanges[ast.unparse(each.value).removeprefix("runs(SessionCore.")[:-1]])
+            method.name = ast.unparse(each.targets[0])
+            assert isinstance(method.returns, ast.Subscript)
+            method.returns = method.returns.slice
+            found.append(method)
+    return found
 
 
 def _attributes(body: Sequence[ast.stmt], prefix: str) -> list[Attribute]:

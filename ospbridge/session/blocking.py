@@ -11,31 +11,28 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import replace
+from functools import wraps
 from math import ceil
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from ospbridge.errors import LocalProtocolError, OspBridgeError, SessionClosed, SimulatorNotFound
 from ospbridge.interface import (
-    AgentEntry,
     AgentInterface,
     Endpoint,
-    Match,
     StepOutcome,
-    ValueEntry,
-    ValueReading,
 )
 from ospbridge.osp.client import Exchange
 from ospbridge.osp.profile import Profile
 from ospbridge.osp.timing import SILENCE, Limits
 from ospbridge.session.channel import say_goodbyes
 from ospbridge.session.connect import GOODBYES, RESTARTS, join
-from ospbridge.session.core import Session
+from ospbridge.session.core import Session, SessionCore
 from ospbridge.session.one_thread import OneThread
 from ospbridge.transport.spinning import Spinning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import ArrayLike
 
@@ -44,13 +41,25 @@ if TYPE_CHECKING:
     from ospbridge.osp.notices import Notice
     from ospbridge.session.connect import Connection
     from ospbridge.session.core import Resume
-    from ospbridge.task.base import Task
 
 __all__ = ["BlockingSession"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 SLEEP_AT_MOST: Final = 0.05
 """Seconds of one sleep, behind which is looked whether another thread closes the session."""
+
+
+def runs(
+    exchange: Callable[Concatenate[SessionCore, P], Exchange[T]],
+) -> Callable[Concatenate[BlockingSession, P], T]:
+    """A method of sessions that runs an exchange of their core."""
+
+    @wraps(exchange)
+    def run(self: BlockingSession, /, *given: P.args, **named: P.kwargs) -> T:
+        return self.run(exchange(self.core, *given, **named))
+
+    return run
 
 
 class BlockingSession(Session):
@@ -242,26 +251,20 @@ class BlockingSession(Session):
 
     # --- the protocol ----------------------------------------------------------------------------------------------
 
-    def agents(self) -> tuple[AgentEntry, ...]:
-        """All agents of the simulator, free or not, as an overview tells them now. Raises QueryTimeout."""
-        return self.run(self.core.overview())
-
-    def describe(self, name: str) -> AgentInterface:
-        """Inputs, outputs and infos of an agent, each with its range, in the order of a step's arrays.
-
-        Raises AgentNotFound.
-        """
-        return self.run(self.core.describe(name))
-
-    def matching(
-        self, patterns: str | Sequence[str], *, available: bool = True, meant: Sequence[Match] = ()
-    ) -> tuple[str, ...]:
-        """Names of the agents that fit shell globs; without globs of all that are free, or this session's.
-
-        ``available=False``: also those that others control. Raises AgentNotFound where nothing fits, AgentTaken where
-        none is free.
-        """
-        return self.run(self.core.matching(patterns, available=available, meant=meant))
+    agents = runs(SessionCore.overview)
+    describe = runs(SessionCore.describe)
+    matching = runs(SessionCore.matching)
+    deregister = runs(SessionCore.deregister)
+    reset = runs(SessionCore.reset)
+    audit = runs(SessionCore.audit)
+    audit_previous = runs(SessionCore.audit_previous)
+    register_event = runs(SessionCore.register_event)
+    deregister_event = runs(SessionCore.deregister_event)
+    values = runs(SessionCore.values)
+    get = runs(SessionCore.get)
+    components = runs(SessionCore.components)
+    set = runs(SessionCore.set)
+    subscribe = runs(SessionCore.subscribe)
 
     def register(self, *names: str) -> tuple[AgentInterface, ...]:
         """Take control of agents by their names: all or none. Their interfaces, in the order of the names.
@@ -270,71 +273,12 @@ class BlockingSession(Session):
         """
         return self.run(self.core.register(names))
 
-    def deregister(self, name: str) -> None:
-        """Give an agent back; nothing happens where it is not this session's."""
-        self.run(self.core.deregister(name))
-
-    def reset(self, seed: SupportsIndex = 0) -> bool:
-        """Reset the world (int32 seed, 0: don't care), which tells nothing of the agents: the next step does.
-
-        Every client that controls an agent must ask for it. Returns True where the completion itself was seen, False
-        where the simulator's clock tells that the reset ran. Raises LocalProtocolError for what is no seed, and where
-        no agent is controlled; BarrierStuck, StepUncertain, SessionLost.
-        """
-        return self.run(self.core.reset(seed))
-
-    def audit(self) -> str:
-        """Why the steps since the last reset cannot be trusted; empty where the simulator's clock agrees.
-
-        Ask at the end of an episode, before the next reset.
-        """
-        return self.run(self.core.audit())
-
-    def audit_previous(self) -> str:
-        """Why the steps of an episode that the next reset abandons cannot be trusted; empty where nothing is known."""
-        return self.run(self.core.audit_previous())
-
-    def register_event(self, name: str) -> bool:
-        """Be told of an event with each step's outcome; False where the simulator has none of that exact name."""
-        return self.run(self.core.register_event(name))
-
-    def deregister_event(self, name: str) -> None:
-        """Stop being told of an event."""
-        self.run(self.core.deregister_event(name))
-
-    def values(self, expression: str = ".*") -> tuple[ValueEntry, ...]:
-        """Variables whose name fits a regular expression, as this kind of server understands it.
-
-        None where nothing fits, and where the expression is wrong: the protocol does not tell one from the other.
-        Raises QueryTimeout, IncompleteListing.
-        """
-        return self.run(self.core.values(expression))
-
-    def get(self, name: str) -> ValueReading:
-        """A variable with its content, as the simulator writes it. Raises ValueNotFound, QueryTimeout."""
-        return self.run(self.core.get(name))
-
-    def components(self, names: Iterable[str]) -> dict[str, int]:
-        """How many components each variable has that is a vector; without those that are none, or are not there."""
-        return self.run(self.core.components(names))
-
-    def set(self, name: str, content: str) -> None:
-        """Write a variable, in the form in which ``get`` reads it.
-
-        Raises ValueNotFound; ValueRejected for what the simulator cannot parse, or does not let itself be told.
-        """
-        self.run(self.core.set(name, content))
-
     def watch(self, *names: str) -> None:
         """Carry variables in each step's outcome, in ``values``: pushed where the server pushes, else polled.
 
         What is polled costs a question for each step. Raises ValueNotFound.
         """
         self.run(self.core.watch(names))
-
-    def subscribe(self, tasks: Collection[Task]) -> None:
-        """Ask for the events and variables that tasks want. Raises ConfigurationError, ValueNotFound."""
-        self.run(self.core.subscribe(tasks))
 
     def pop_notices(self) -> list[Notice]:
         """What happened unasked: resets by others, late and repeated datagrams; and what to know of the simulator."""

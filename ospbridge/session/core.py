@@ -116,13 +116,16 @@ class SessionCore:
     # --- agents ----------------------------------------------------------------------------------------------------
 
     def overview(self) -> Exchange[tuple[AgentEntry, ...]]:
-        """All agents, free or not."""
+        """All agents of the simulator, free or not, as an overview tells them now. Raises QueryTimeout."""
         self._look_after_lease()
         self.agents = yield from roster.overview(self.machine)
         return self.agents
 
     def describe(self, name: str) -> Exchange[AgentInterface]:
-        """The interface of the agent called ``name``."""
+        """Inputs, outputs and infos of an agent, each with its range, in the order of a step's arrays.
+
+        Raises AgentNotFound.
+        """
         found = self._called(names.agent_name(name))
         if found is None:
             yield from self.overview()
@@ -140,7 +143,11 @@ class SessionCore:
     def matching(
         self, patterns: str | Sequence[str], *, available: bool = True, meant: Sequence[Match] = ()
     ) -> Exchange[tuple[str, ...]]:
-        """As ``names.choose`` says, with a new overview."""
+        """Names of the agents that fit shell globs; without globs of all that are free, or this session's.
+
+        ``available=False``: also those that others control. ``meant``: of those that fit, what these mean. Raises
+        AgentNotFound where nothing fits, AgentTaken where none is free.
+        """
         patterns = several(patterns)
         agents = yield from self.overview()
         with explained(self.server, self._leases):
@@ -195,7 +202,7 @@ class SessionCore:
         self.filled = tuple(self.requests.values())
 
     def deregister(self, name: str) -> Exchange[None]:
-        """Give an agent back."""
+        """Give an agent back; nothing happens where it is not this session's."""
         request = self.requests.pop(name, None)
         if request is None:
             return
@@ -223,7 +230,12 @@ class SessionCore:
     # --- reset and step --------------------------------------------------------------------------------------------
 
     def reset(self, seed: SupportsIndex = 0) -> Exchange[bool]:
-        """Reset the world; True where the completion itself was seen."""
+        """Reset the world (int32 seed, 0: don't care), which tells nothing of the agents: the next step does.
+
+        Every client that controls an agent must ask for it. Returns True where the completion itself was seen, False
+        where the simulator's clock tells that the reset ran. Raises LocalProtocolError for what is no seed, and where
+        no agent is controlled; BarrierStuck, StepUncertain, SessionLost.
+        """
         seed = names.seed_of(seed)
         self._look_after_lease()
         with explained(self.server, self._leases, waited=self.machine.limits.reset):
@@ -313,7 +325,10 @@ class SessionCore:
         )
 
     def audit(self) -> Exchange[str]:
-        """Why this episode's steps cannot be trusted; empty where the simulator's clock agrees."""
+        """Why the steps since the last reset cannot be trusted; empty where the simulator's clock agrees.
+
+        Ask at the end of an episode, before the next reset.
+        """
         return audit(self.machine)
 
     def audit_previous(self) -> Exchange[str]:
@@ -323,7 +338,7 @@ class SessionCore:
     # --- events and variables --------------------------------------------------------------------------------------
 
     def register_event(self, name: str) -> Exchange[bool]:
-        """Be told of an event by its exact name; False where the simulator has none of that name."""
+        """Be told of an event with each step's outcome; False where the simulator has none of that exact name."""
         names.text_of(name, "the name of an event", "'/Arena/Bump'")
         # Who dies meanwhile may have registered, and a successor's END would do harm.
         self._renew_lease(events=True)
@@ -337,12 +352,16 @@ class SessionCore:
                 yield from queries.deregister_event(self.machine, event_id)
 
     def values(self, expression: str = ".*") -> Exchange[tuple[ValueEntry, ...]]:
-        """Variables whose name fits a regular expression."""
+        """Variables whose name fits a regular expression, as this kind of server understands it.
+
+        None where nothing fits, and where the expression is wrong: the protocol does not tell one from the other.
+        Raises QueryTimeout, IncompleteListing.
+        """
         names.text_of(expression, "a regular expression", "'/Simulation/.*'")
         return (yield from list_values(self.machine, expression))
 
     def get(self, name: str) -> Exchange[ValueReading]:
-        """A variable with its content. Raises ValueNotFound."""
+        """A variable with its content, as the simulator writes it. Raises ValueNotFound, QueryTimeout."""
         for _ in range(2):
             entry = yield from self._named(name)
             content = yield from queries.get_value(self.machine, entry.id)
@@ -363,7 +382,10 @@ class SessionCore:
         return found
 
     def set(self, name: str, content: str) -> Exchange[None]:
-        """Write a variable. Raises ValueNotFound, ValueRejected."""
+        """Write a variable, in the form in which ``get`` reads it.
+
+        Raises ValueNotFound; ValueRejected for what the simulator cannot parse, or does not let itself be told.
+        """
         names.text_of(content, "the content of a value", "'0.25': values travel as text")
         yield from self._named(name)
         if not (yield from write_value(self.machine, name, content)):

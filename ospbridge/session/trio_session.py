@@ -6,23 +6,23 @@ the scheduler out of most steps; checkpoints keep the other tasks alive, while t
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Final, Self, SupportsIndex, TypeVar
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 import trio
 
 from ospbridge.errors import SessionClosed
-from ospbridge.interface import AgentEntry, AgentInterface, Endpoint, StepOutcome, ValueEntry, ValueReading
+from ospbridge.interface import AgentInterface, Endpoint, StepOutcome
 from ospbridge.osp.client import Exchange
 from ospbridge.osp.profile import Profile
 from ospbridge.osp.timing import Limits
 from ospbridge.session.connect import GOODBYES, RESTARTS, join
-from ospbridge.session.core import Session
+from ospbridge.session.core import Session, SessionCore
 from ospbridge.transport.spinning import Spinning
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
 
     from numpy.typing import ArrayLike
 
@@ -32,16 +32,28 @@ if TYPE_CHECKING:
     from ospbridge.osp.notices import Notice
     from ospbridge.session.channel import Goodbye
     from ospbridge.session.connect import Connection
-    from ospbridge.task.base import Task
 
 __all__ = ["TrioSession"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 CHECKPOINT_EVERY: Final = 0.002
 """Seconds between checkpoints."""
 AT_ONCE: Final = 1000
 """Sessions that are joined at the same time, each from a thread that mostly sleeps."""
 _joining: Final = trio.CapacityLimiter(AT_ONCE)
+
+
+def runs(
+    exchange: Callable[Concatenate[SessionCore, P], Exchange[T]],
+) -> Callable[Concatenate[TrioSession, P], Coroutine[Any, Any, T]]:
+    """A method of sessions that runs an exchange of their core."""
+
+    @wraps(exchange)
+    async def run(self: TrioSession, /, *given: P.args, **named: P.kwargs) -> T:
+        return await self._run(exchange(self.core, *given, **named))
+
+    return run
 
 
 class TrioSession(Session):
@@ -215,69 +227,28 @@ class TrioSession(Session):
 
     # --- the protocol ----------------------------------------------------------------------------------------------
 
-    async def agents(self) -> tuple[AgentEntry, ...]:
-        """All agents of the simulator."""
-        return await self._run(self.core.overview())
-
-    async def describe(self, name: str) -> AgentInterface:
-        """Inputs, outputs and infos of an agent. Raises AgentNotFound."""
-        return await self._run(self.core.describe(name))
-
-    async def matching(self, patterns: str | Sequence[str], *, available: bool = True) -> tuple[str, ...]:
-        """Agents that fit shell globs. Raises AgentNotFound where nothing fits, AgentTaken where none is free."""
-        return await self._run(self.core.matching(patterns, available=available))
+    agents = runs(SessionCore.overview)
+    describe = runs(SessionCore.describe)
+    matching = runs(SessionCore.matching)
+    deregister = runs(SessionCore.deregister)
+    reset = runs(SessionCore.reset)
+    audit = runs(SessionCore.audit)
+    audit_previous = runs(SessionCore.audit_previous)
+    register_event = runs(SessionCore.register_event)
+    deregister_event = runs(SessionCore.deregister_event)
+    values = runs(SessionCore.values)
+    get = runs(SessionCore.get)
+    components = runs(SessionCore.components)
+    set = runs(SessionCore.set)
+    subscribe = runs(SessionCore.subscribe)
 
     async def register(self, *names: str) -> tuple[AgentInterface, ...]:
         """Take control of agents: all or none. Raises AgentNotFound, AgentTaken."""
         return await self._run(self.core.register(names))
 
-    async def deregister(self, name: str) -> None:
-        """Give an agent back."""
-        await self._run(self.core.deregister(name))
-
-    async def reset(self, seed: SupportsIndex = 0) -> bool:
-        """Reset the world (int32 seed, 0: don't care). Raises BarrierStuck."""
-        return await self._run(self.core.reset(seed))
-
-    async def audit(self) -> str:
-        """Why the steps since the last reset cannot be trusted; empty where the clock agrees."""
-        return await self._run(self.core.audit())
-
-    async def audit_previous(self) -> str:
-        """Why the steps of an episode that the next reset abandons cannot be trusted; empty where nothing is known."""
-        return await self._run(self.core.audit_previous())
-
-    async def register_event(self, name: str) -> bool:
-        """Be told of an event with each step's outcome; False where there is none of that name."""
-        return await self._run(self.core.register_event(name))
-
-    async def deregister_event(self, name: str) -> None:
-        """Stop being told of an event."""
-        await self._run(self.core.deregister_event(name))
-
-    async def values(self, expression: str = ".*") -> tuple[ValueEntry, ...]:
-        """Variables whose name fits a regular expression, as this server understands it."""
-        return await self._run(self.core.values(expression))
-
-    async def get(self, name: str) -> ValueReading:
-        """A variable with its content. Raises ValueNotFound."""
-        return await self._run(self.core.get(name))
-
-    async def components(self, names: Iterable[str]) -> dict[str, int]:
-        """How many components each variable has that is a vector; without those that are none, or are not there."""
-        return await self._run(self.core.components(names))
-
-    async def set(self, name: str, content: str) -> None:
-        """Write a variable. Raises ValueNotFound, ValueRejected."""
-        await self._run(self.core.set(name, content))
-
     async def watch(self, *names: str) -> None:
         """Carry variables in each step's outcome: pushed where the server pushes, else polled."""
         await self._run(self.core.watch(names))
-
-    async def subscribe(self, tasks: Collection[Task]) -> None:
-        """Ask for the events and variables that tasks want. Raises ConfigurationError, ValueNotFound."""
-        await self._run(self.core.subscribe(tasks))
 
     def pop_notices(self) -> list[Notice]:
         """What happened unasked: resets by others, late and doubled datagrams; and what to know of the simulator."""
