@@ -119,7 +119,7 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
         except OspBridgeError:
             raise
         except BaseException:
-            seat.forgo()
+            seat.cancel_step()
             raise
 
     def annotate(

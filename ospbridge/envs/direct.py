@@ -184,7 +184,7 @@ class DirectSeat:
             )
         return LocalProtocolError("the episode is over, or none was begun", hint="call reset first")
 
-    def forgo(self) -> None:
+    def cancel_step(self) -> None:
         """Nobody is told what the latest step brought, an end neither: the next one truncates the episode."""
         if self.shared.owner is self:
             self._playing = bool(self._last)

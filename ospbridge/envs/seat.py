@@ -29,7 +29,7 @@ class Seat(Protocol):
         """One action of ``action_space``."""
         ...
 
-    def forgo(self) -> None:
+    def cancel_step(self) -> None:
         """Nobody is told what the latest step brought, as after Ctrl-C: the next one must not go on from there."""
         ...
 

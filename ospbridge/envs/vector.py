@@ -189,7 +189,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         except OspBridgeError:
             raise
         except BaseException:
-            self._forgo(sent or self._sent)
+            self._cancel_steps(sent or self._sent)
             raise
 
     def send(self, actions: Any) -> None:
@@ -245,7 +245,7 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
         except OspBridgeError:
             raise
         except BaseException:
-            self._forgo(sent)
+            self._cancel_steps(sent)
             raise
 
     def _recv(self) -> tuple[NDArray[np.float32], NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
@@ -369,13 +369,13 @@ class OspVectorEnv(VectorEnv["NDArray[np.float32]", Any, "NDArray[Any]"]):
             raise SessionClosed("this environment was closed")
         return self._fleet
 
-    def _forgo(self, sent: Sequence[tuple[GroupSeats, Turn]]) -> None:
+    def _cancel_steps(self, sent: Sequence[tuple[GroupSeats, Turn]]) -> None:
         """Whatever was not interrupted itself may have gone on, and nobody was told."""
         self._sent = []
         for seats, turn in sent:
             seats.ended = bool(turn.seed)
         if self._fleet is not None:
-            self._fleet.forgo([turn for _, turn in sent])
+            self._fleet.cancel_step([turn for _, turn in sent])
 
     def _ready(self) -> Fleet:
         fleet = self._open()

@@ -69,9 +69,9 @@ class WatchedSeat:
         self.onlookers.stepped(self._name, action, feedback)
         return feedback
 
-    def forgo(self) -> None:
+    def cancel_step(self) -> None:
         """The one who is watched."""
-        self._seat.forgo()
+        self._seat.cancel_step()
 
     def close(self) -> None:
         """Give the agent back, then write what is under way."""

@@ -281,7 +281,7 @@ class BlockingSession(Session):
         self.run(self.core.watch(names))
 
     def pop_notices(self) -> list[Notice]:
-        """What happened unasked: resets by others, late and repeated datagrams; and what to know of the simulator."""
+        """What happened meanwhile: resets by others, late and repeated datagrams; and what to know of the simulator."""
         if not self.closed:
             self.channel.drain(monotonic())
         return self.core.pop_notices()

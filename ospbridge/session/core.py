@@ -421,7 +421,7 @@ class SessionCore:
         return values
 
     def pop_notices(self) -> list[Notice]:
-        """What happened unasked since the last call."""
+        """What happened since the last call that nobody asked for."""
         notices = list(self.machine.notices)
         self.machine.notices.clear()
         return notices

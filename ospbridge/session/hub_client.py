@@ -586,7 +586,7 @@ class AgentHandle:
         (reward,) = _REWARD.unpack(told.rewards)
         return Feedback(np.frombuffer(told.observations, FLOAT), reward, False, False, "", info)
 
-    def forgo(self) -> None:
+    def cancel_step(self) -> None:
         """Nobody is told what the latest step brought: drop the connection, so that the next one tells so."""
         self._client.lose()
 

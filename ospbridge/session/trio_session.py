@@ -251,13 +251,13 @@ class TrioSession(Session):
         await self._run(self.core.watch(names))
 
     def pop_notices(self) -> list[Notice]:
-        """What happened unasked: resets by others, late and doubled datagrams; and what to know of the simulator."""
+        """What happened meanwhile: resets by others, late and doubled datagrams; and what to know of the simulator."""
         if not self.closed:
             self.channel.drain(self.clock())
         return self.core.pop_notices()
 
     async def wait_readable(self) -> None:
-        """Until something comes unasked; then ``pop_notices`` reads it. For a session at rest only."""
+        """Until something unsolicited comes; then ``pop_notices`` reads it. For a session at rest only."""
         await trio.lowlevel.wait_readable(self.channel.sock)
 
     async def restart_communication(self) -> bool:

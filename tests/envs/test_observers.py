@@ -94,7 +94,7 @@ class MadeUpSeat:
         self.number += 1
         return self._feedback()
 
-    def forgo(self) -> None:
+    def cancel_step(self) -> None:
         pass
 
     def close(self) -> None:

@@ -65,7 +65,7 @@ class Fleet(Protocol):
         """What the turns brought, in their order; an error that is no end of an episode stands in its turn's place."""
         ...
 
-    def forgo(self, turns: Sequence[Turn]) -> None:
+    def cancel_step(self, turns: Sequence[Turn]) -> None:
         """Nobody is told what the steps among these brought, as after Ctrl-C: the next ones truncate the episodes."""
         ...
 
@@ -110,14 +110,14 @@ class DirectFleet:
         ]
 
     def _conclude(self, results: list[Any]) -> None:
-        """Evaluate steps that were taken on their straight way. Those that end an episode ask more, side by side."""
+        """Evaluate steps whose fast path came to its end. Those that end an episode ask more, side by side."""
         asked: list[int] = []
         work: list[tuple[BlockingSession, Exchange[Found]]] = []
         for at, result in enumerate(results):
             if type(result) is not FastPath:
                 continue
             group = self.groups[self._turns[at].group]
-            results[at] = found = group.walked(result)
+            results[at] = found = group.evaluate(result)
             if isinstance(found, Generator):
                 asked.append(at)
                 work.append((group.shared.session, found))
@@ -149,10 +149,10 @@ class DirectFleet:
             for (at, _, _), result in zip(work, again, strict=True):
                 results[at] = result
 
-    def forgo(self, turns: Sequence[Turn]) -> None:
+    def cancel_step(self, turns: Sequence[Turn]) -> None:
         for turn in turns:
             if not turn.seed:
-                self.groups[turn.group].forgo()
+                self.groups[turn.group].cancel_step()
 
     def close(self) -> None:
         if self._closed:
@@ -220,10 +220,10 @@ class HubFleet:
         self._sent = []
         return found
 
-    def forgo(self, turns: Sequence[Turn]) -> None:
+    def cancel_step(self, turns: Sequence[Turn]) -> None:
         for turn in turns:
             if not turn.seed:
-                self.groups[turn.group].forgo()
+                self.groups[turn.group].cancel_step()
 
     def _give_up(self) -> None:
         """Answers may be on their way that nobody will read, and have no numbers: hang up on who was to give them."""

@@ -198,7 +198,7 @@ class DirectGroup:
         session = self._open().session
         result = _result(session, self.stepping(actions))
         if isinstance(result, FastPath):
-            result = self.walked(result)
+            result = self.evaluate(result)
             if isinstance(result, Generator):
                 result = _result(session, result)
         return self.stepped(result)
@@ -206,7 +206,7 @@ class DirectGroup:
     def stepping(self, actions: Mapping[str, Any]) -> Exchange[Found] | Resume:
         """The exchange of a step, whose result or error ``stepped`` takes. Raises LocalProtocolError, nothing sent.
 
-        Or what makes it, where the step may be taken without: ``walked`` takes its straight way.
+        Or what makes it, where the step may be taken without: ``evaluate`` takes its fast path.
         """
         core = self._open().session.core
         tasks = self._tasks
@@ -224,9 +224,9 @@ class DirectGroup:
             return partial(self._evaluated, core, tasks, 1)
         return self._evaluated(core, tasks, repeats)
 
-    def walked(self, way: FastPath) -> Found | Exception | Exchange[Found]:
-        """A step was taken on its straight way: what ``stepped`` takes, or the exchange that has it as its result."""
-        outcomes = way.outcomes()
+    def evaluate(self, path: FastPath) -> Found | Exception | Exchange[Found]:
+        """A fast path came to its end: what ``stepped`` takes, or the exchange that has it as its result."""
+        outcomes = path.outcomes()
         try:
             found = {
                 name: task.evaluate(outcomes[name], seed=self._seed) for name, task in self._stepping.items()
@@ -267,7 +267,7 @@ class DirectGroup:
             for name in playing
         }
 
-    def forgo(self) -> None:
+    def cancel_step(self) -> None:
         """Nobody is told what the latest step brought: the next one truncates the episodes of those who took it."""
         self._playing = list(self._stepping)
         self.shared.session.cancel_step()
@@ -277,18 +277,18 @@ class DirectGroup:
         core: SessionCore,
         tasks: Mapping[str, Task],
         repeats: int,
-        way: FastPath | None = None,
+        path: FastPath | None = None,
     ) -> Exchange[Found]:
         """The step, repeated as the tasks want it: equally often for all, because all step together.
 
-        ``way``: where the first one was left.
+        ``path``: where the first one was left.
         """
         found: dict[str, Feedback] = {}
         outcomes: Mapping[str, StepOutcome] = {}
         reason = ""
         for number in range(repeats):
-            outcomes = yield from core.resume(way)
-            way = None
+            outcomes = yield from core.resume(path)
+            path = None
             before = found
             found = {name: task.evaluate(outcomes[name], seed=self._seed) for name, task in tasks.items()}
             for name, feedback in before.items():

@@ -199,7 +199,7 @@ class HubGroup:
         self._playing = []
         return found
 
-    def forgo(self) -> None:
+    def cancel_step(self) -> None:
         """Nobody is told what the latest step, which all took, brought: the next one truncates their episodes."""
         self._playing = list(self.interfaces)
         self.hang_up()
