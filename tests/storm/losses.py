@@ -168,7 +168,7 @@ class Player:
             with suppress(OspBridgeError):
                 session = BlockingSession.connect(self._address, profile=self._storm.profile)
                 if self._before is not None:
-                    session.machine.follow(self._before)
+                    session.machine.succeed(self._before)
                 session.register(*(life.agent for life in self.lives))
                 self._episode(session)
                 session.close()
