@@ -41,8 +41,6 @@ def parse_endpoint(
         host, port = found
         if not host:
             why = "the host is missing"
-        elif not _can_be_asked_for(host):
-            why = f"{host!r} can be no host's name"
         elif port is None and default_port is not None:
             return Endpoint(host, default_port)
         elif port is None:
@@ -97,28 +95,17 @@ def is_loopback(host: str) -> bool:
 
 def is_of_this_host(host: str) -> bool:
     """Whether an IP address is this host's own, of the loopback interface or another; a name is none."""
-    if is_loopback(host) or not is_ip(host):
-        return is_loopback(host)
-    try:
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as sock:
-            # Only what is its own can be bound.
-            sock.bind((host, 0))
-    except OSError:
-        return False
-    return True
+    import psutil
+
+    own = (each.address for addresses in psutil.net_if_addrs().values() for each in addresses)
+    return is_loopback(host) or host in own
 
 
-def _can_be_asked_for(host: str) -> bool:
-    """Whether a resolver takes it: for some names it raises what is no answer; and none is asked for a URL."""
-    try:
-        host.encode("idna")
-    except UnicodeError:
-        return False
-    return "\0" not in host and "/" not in host
+def unresolved(host: str, error: OSError | ValueError, absent: type[OspBridgeError]) -> OspBridgeError:
+    """The error for a name that does not resolve: ``absent`` where that may be mended by waiting.
 
-
-def unresolved(host: str, error: OSError | UnicodeError, absent: type[OspBridgeError]) -> OspBridgeError:
-    """The error for a name that does not resolve: ``absent`` where that may be mended by waiting."""
+    ValueError is what resolvers say of names that could be nobody's.
+    """
     why = f"the host name {host!r} does not resolve: {getattr(error, 'strerror', None) or error}"
     if isinstance(error, OSError) and (not isinstance(error, socket.gaierror) or error.errno in _PASSING):
         return absent(why, hint=NAME_SERVER)
@@ -133,7 +120,7 @@ def resolve(endpoint: Endpoint) -> tuple[socket.AddressFamily, Endpoint]:
     """
     try:
         found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_DGRAM)
-    except socket.gaierror as error:
+    except (OSError, ValueError) as error:
         raise unresolved(endpoint.host, error, SimulatorNotFound) from None
     family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
     return family, Endpoint(str(address[0]), int(address[1]))

@@ -95,7 +95,7 @@ async def _resolved(address: StreamAddress) -> list[tuple[int, tuple[str, int]]]
     endpoint = address.endpoint
     try:
         found = await trio.socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:  # trio has rules of its own for names beyond ASCII
+    except (OSError, ValueError) as error:
         raise unresolved(endpoint.host, error, UpstreamNotFound) from None
     places = [(family, (str(place[0]), int(place[1]))) for family, _, _, _, place in found]
     far = [host for _, (host, _) in places if not is_loopback(host)]

@@ -217,7 +217,7 @@ def connect_tls(address: TlsAddress, timeout: float) -> socket.socket:
     endpoint = address.endpoint
     try:
         places = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
-    except socket.gaierror as error:
+    except (OSError, ValueError) as error:
         raise unresolved(endpoint.host, error, HubNotFound) from None
     failure = OSError("a name without addresses")
     for _, _, _, _, place in places:

@@ -35,10 +35,9 @@ _CREDENTIALS: Final = struct.Struct("3i")
 def parse_unix(text: str) -> Path:
     """The path of ``unix:PATH``. Raises ConfigurationError for anything else."""
     if not text.startswith(SCHEME) or not text.removeprefix(SCHEME).strip("/"):
-        is_path = "/" in text.strip("/") and ":" not in text
-        meant = SCHEME + (text if is_path else "/run/ospbridge/hub.sock")
         raise ConfigurationError(
-            f"{text!r} is not a hub's address", hint=f"write unix:PATH, for instance {meant}"
+            f"{text!r} is not a hub's address",
+            hint=f"write {SCHEME}PATH, for instance {SCHEME}/run/ospbridge/hub.sock",
         )
     path = Path(text.removeprefix(SCHEME))
     length = len(os.fsencode(path))

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
-from pathlib import Path
 
 import gymnasium
 import pytest
 
-import ospbridge
 from ospbridge.bench.processes import Program, ProgramFailed
 from ospbridge.bench.stage import Stage
 from ospbridge.errors import HubLost
@@ -28,33 +25,6 @@ def test_the_error_the_hint_and_the_exit_code_of_a_command_are_passed_on() -> No
     assert e.value.hint.startswith("shipped are arena_avoid, ")
     assert e.value.exit_code == 78
     assert ProgramFailed.exit_code == 75
-
-
-def test_a_program_that_says_nothing_is_not_waited_for_longer_than_allowed() -> None:
-    with Program("ospbridge.bench.responder") as program:
-        program.line(20.0)
-        with pytest.raises(ProgramFailed, match=r"wrote nothing within 0.1 s"):
-            program.line(0.1)
-    assert program.process.returncode is not None
-
-
-@pytest.mark.parametrize("from_here", [False, True], ids=["from elsewhere", "from here"])
-def test_a_program_imports_what_lies_in_the_directory_only_where_we_do(
-    from_here: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Somebody may have put it there, for instance under /tmp."""
-    root = Path(ospbridge.__file__).parents[1]
-    (tmp_path / "trio.py").write_text("raise SystemExit('this is not trio')")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)] if from_here else sys.path[:])
-    with Program(
-        "ospbridge", "sink", "--listen", "127.0.0.1:0", environment={"PYTHONPATH": str(root)}
-    ) as program:
-        if from_here:
-            with pytest.raises(ProgramFailed, match="this is not trio"):
-                program.line(20.0)
-        else:
-            assert program.line(20.0).startswith("127.0.0.1:")
 
 
 def lose_the_daemon() -> None:

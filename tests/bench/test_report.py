@@ -27,17 +27,6 @@ def test_ratios_are_taken_within_a_run_before_their_median() -> None:
     assert subject == Row("subject", {"p50_us": 50.0}, {"floor": 2.0})
 
 
-def test_a_difference_is_taken_within_a_run_and_to_a_subject_that_was_measured() -> None:
-    runs = [
-        {"plain": {"p50_us": 10.0}, "more": {"p50_us": 12.0}},
-        {"plain": {"p50_us": 90.0}, "more": {"p50_us": 93.0}},
-        {"plain": {"p50_us": 10.0}, "more": {"p50_us": 90.0}},
-    ]
-    plain, more = combine(runs, over={"more": "plain", "plain": "nobody"})
-    assert more.over == {"plain": 3.0}
-    assert plain.over == {}
-
-
 def report(*rows: Row, over: str = "") -> Report:
     return Report("step", "A step", {"steps": 10}, TIMES, rows, (Panel("times", ("p50_us",)),), over, cores=2)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -135,27 +134,6 @@ def test_all_prints_what_was_measured_before_something_failed(
     monkeypatch.setattr(bench_all, "MEASUREMENTS", measurements)
     told = bench("all", "--runs", "2", "--json", exit_code=exit_code).stdout
     assert json.loads(told) == {"reports": [REPORT.as_object()]}
-
-
-@pytest.mark.parametrize(
-    "picture, code, told",
-    [
-        ("it.pdf", 2, "'it.pdf' says no kind of picture that can be drawn"),
-        ("nowhere/it.png", 78, "cannot write a picture to nowhere/it.png"),
-        ("without.png", 78, "pip install 'ospbridge[plot]'"),
-    ],
-)
-def test_a_picture_that_cannot_be_drawn_is_refused_before_anything_is_measured(
-    monkeypatch: pytest.MonkeyPatch, picture: str, code: int, told: str
-) -> None:
-    if picture == "without.png":
-        monkeypatch.setitem(sys.modules, "matplotlib", None)
-    else:
-        pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
-    monkeypatch.setattr(bench_all, "MEASUREMENTS", {"none": ("nothing", "of that name")})
-    result = bench("all", "--plot", picture, exit_code=code)
-    assert told in result.stderr
-    assert "Hint: " in result.stderr
 
 
 @pytest.mark.loopback

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import click
 import pytest
 
 from ospbridge.cli.connect import connect
@@ -50,16 +49,6 @@ def test_defaults_and_words_are_those_of_the_options(section: str, key: Key) -> 
     assert wanted is None or told == f"`{wanted}`"
     for word in key.words:
         assert f'`"{word}"`' in told + meaning, word
-
-
-def test_every_key_but_two_has_an_option_of_its_name() -> None:
-    without = [(section, key.name) for section, key in KEYS if option_of(section, key.name) not in OPTIONS]
-    assert without == [("simulator", "name"), ("rllink", "simulators")]
-    for section, key in KEYS:
-        option = OPTIONS.get(option_of(section, key.name))
-        if isinstance(option, click.Option) and key.name not in ("address", "agents"):
-            prefix = "" if section != "rllink" or key.name == "insecure" else "rllink-"
-            assert option.opts[0] == f"--{prefix}{key.name.replace('_', '-')}"
 
 
 def test_every_option_but_those_about_the_command_is_a_key() -> None:

@@ -53,10 +53,3 @@ def test_every_environment_of_the_gate_is_told_to_contributors() -> None:
     told = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
     assert [name for name in TOX["env_list"] if f"`{name}`" not in told] == []
     assert [name for name in TOX["env"] if name not in TOX["env_list"] and not name.startswith("long-")] == []
-
-
-def test_the_page_on_policy_clients_lists_what_its_check_installs() -> None:
-    page = (ROOT / "docs" / "how-to" / "policy-client.md").read_text("utf-8")
-    listed = page.split("<!-- requirements -->\n```text\n")[1].partition("```")[0].split()
-    installed = [re.sub("^torch==.*", "torch", each) for each in TOX["env"]["long-policy-client"]["deps"]]
-    assert sorted({*listed} - {"ospbridge"}) == sorted(installed)

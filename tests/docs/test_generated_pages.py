@@ -13,10 +13,8 @@ from docs.generation import commands, events, exits, library
 from docs.generation.public import SECTIONS
 from ospbridge import errors
 from ospbridge.__main__ import HELP
-from ospbridge.cli import main
 from ospbridge.errors import OspBridgeError
 
-CLI = (generate.DOCS / "reference/cli.md").read_text("utf-8")
 EXITS = (generate.DOCS / "reference/exit-codes.md").read_text("utf-8")
 EVENTS = (generate.DOCS / "reference/log-events.md").read_text("utf-8")
 
@@ -32,26 +30,6 @@ def test_the_list_of_commands_that_is_known_beforehand_is_as_click_has_it_now() 
 
 
 # --- commands -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "variable, words, value",
-    [
-        ("OSPBRIDGE_AGENTS_SIMULATOR", ["agents"], "here:there"),
-        ("OSPBRIDGE_VALUES_LIST_PROFILE", ["values", "list"], "nobody"),
-        ("OSPBRIDGE_CONNECT_RESET_POLICY", ["config", "show"], "some"),
-        ("OSPBRIDGE_TRACE_SHOW_CODE", ["trace", "show", __file__], "NOWHERE"),
-        ("OSPBRIDGE_TRACE_SHOW_FROM", ["trace", "show", __file__], "soon"),
-        ("OSPBRIDGE_TRACE_SHOW_JSON", ["trace", "show", __file__], "perhaps"),
-    ],
-)
-def test_a_variable_of_the_page_is_read(variable: str, words: list[str], value: str) -> None:
-    from click.testing import CliRunner
-
-    assert f"`{variable}`" in CLI
-    result = CliRunner().invoke(main, words, env={variable: value})
-    assert result.exit_code == 2
-    assert value in result.stderr
 
 
 def test_every_variable_with_a_name_of_its_own_is_told() -> None:

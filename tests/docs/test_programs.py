@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,8 +23,6 @@ import ospbridge
 from ospbridge.cli import main
 from ospbridge.envs.rllib import place_of
 from ospbridge.errors import ConfigurationError
-from ospbridge.record.collecting import EpisodeCollector, at_once
-from ospbridge.record.writing import EpisodeWriter
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.hosting import world_of
@@ -36,13 +33,11 @@ from tests.daemon.running import free_port
 from tests.docs.pages import ROOT, blocks, commands, page, programs, run
 from tests.envs.vectors import cart_poles
 from tests.policy.weights import module_weights
-from tests.record.episodes import feedback, whose
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 assert ospbridge.__version__
-TRACES = ROOT / "tests" / "osp" / "traces"
 
 
 @pytest.fixture
@@ -290,24 +285,6 @@ def test_a_program_acts_from_a_policy_file(
     word, steps = capsys.readouterr().out.split()
     assert word == "return"
     assert 1.0 <= float(steps) <= 500.0
-
-
-def test_pictures_are_drawn_by_the_commands_of_their_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("matplotlib", reason="needs the extra: pip install 'ospbridge[plot]'")
-    monkeypatch.chdir(tmp_path)
-    collector = EpisodeCollector(whose(actions=1), at_once(EpisodeWriter(tmp_path / "runs" / "cart").write))
-    for length in (5, 9, 7):
-        collector.begin(feedback(0.0))
-        for step in range(length):
-            collector.step(np.zeros(1, np.float32), feedback(step, terminated=step == length - 1))
-    shutil.copy(TRACES / "o01_ode_arena.jsonl", "trace.jsonl")
-    drawn = commands(page("how-to/plot"))
-    assert len(drawn) == 5
-    for words in drawn:
-        invoke(*words)
-        assert Path(words[words.index("-o") + 1]).stat().st_size > 1000
 
 
 @pytest.mark.loopback

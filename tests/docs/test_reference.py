@@ -21,7 +21,6 @@ from ospbridge.diagnosis.deviations import DEVIATIONS
 from ospbridge.envs.agent_env import AgentEnv
 from ospbridge.envs.registration import AGENT_ID, SCENARIO_IDS
 from ospbridge.envs.vector import OspVectorEnv
-from ospbridge.osp.world import World
 from ospbridge.policy.acting import Policy
 from ospbridge.policy.activations import ACTIVATIONS
 from ospbridge.record.collecting import EpisodeCollector, at_once
@@ -84,18 +83,6 @@ def test_the_page_has_every_deviation_as_it_is_probed() -> None:
     assert set(re.findall(r"D\d+", added)) == {each.id for each in DEVIATIONS if each.invasive}
     for state in State:
         assert f"| `{state.value}` |" in page("how-to/diagnose")
-
-
-def test_all_that_a_world_of_ones_own_has_is_told() -> None:
-    told = set(re.findall(r"^\| `(\w+)", page("how-to/own-simulator"), re.MULTILINE))
-    assert told == {name for name, _ in inspect.getmembers(World) if not name.startswith("_")}
-
-
-def test_the_errors_of_a_program_of_ones_own_are_there() -> None:
-    table = page("how-to/program").partition("| error | what happened")[2].partition("\n\n")[0]
-    named = re.findall(r"`(\w+)`", table)
-    assert len(named) > 8
-    assert set(named) <= set(errors.__all__)
 
 
 # --- environments -----------------------------------------------------------------------------------------------------

@@ -59,13 +59,6 @@ def test_the_index_lists_every_page_and_its_table_of_contents_every_folder() -> 
         assert name == "index" or name in globs or f"{name.rpartition('/')[0]}/*" in globs, name
 
 
-def test_every_page_begins_with_its_title_and_has_one() -> None:
-    for name in PAGES:
-        text = without_blocks(DOCS / name)
-        assert text.startswith("# "), name
-        assert len(re.findall(r"^# ", text, re.MULTILINE)) == 1, name
-
-
 @pytest.mark.parametrize("name", ["autoreset", "barrier-reset-seeds", "faults", "rllink", "trust"])
 def test_every_test_that_a_page_names_is_there(name: str) -> None:
     text = page(f"explanation/{name}")
@@ -76,15 +69,6 @@ def test_every_test_that_a_page_names_is_there(name: str) -> None:
     for file, test in named:
         code = (ROOT / file).read_text("utf-8") if file else everywhere
         assert not test or re.search(rf"^\s*(?:async )?def {test}\(", code, re.MULTILINE), (file, test)
-
-
-def test_every_row_of_the_faults_names_what_is_seen_and_a_test() -> None:
-    lines = page("explanation/faults").splitlines()
-    for row in [line for line in lines if line.startswith("| ") and not line.startswith("| event |")]:
-        *said, test = (cell.strip() for cell in row.strip("|").split("|"))
-        assert len(said) == 3, row
-        assert all(said), row
-        assert test == "the same two" or "`tests/" in test, row
 
 
 @pytest.mark.parametrize("name", WRITTEN)

@@ -12,7 +12,6 @@ from ospbridge.errors import ConfigurationError
 from ospbridge.interface import Endpoint
 from ospbridge.session.hub_exchange import hub_address
 from ospbridge.session.lease import Lease, LeaseFile, stale_leases
-from ospbridge.transport.admission import squatter
 from ospbridge.transport.unix import HubSocket, _let_in
 
 if TYPE_CHECKING:
@@ -42,16 +41,6 @@ def give_away(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
             monkeypatch.setattr(os, "geteuid", lambda: ANOTHER)
 
     return given
-
-
-def test_another_users_directory_counts_only_where_everybody_may_make_one(
-    everybodys: Path, give_away: Callable[[Path], None]
-) -> None:
-    (taken := everybodys / "taken").mkdir()
-    give_away(taken)
-    assert squatter(taken) == taken.stat().st_uid
-    everybodys.chmod(0o755)
-    assert squatter(taken) is None
 
 
 def test_a_daemon_does_not_listen_in_another_users_directory(

@@ -158,16 +158,6 @@ async def test_a_name_that_is_not_resolved_in_time_is_not_waited_for(autojump_cl
 
 @pytest.mark.loopback
 @pytest.mark.trio
-async def test_nobody_listening_is_told_with_the_reason() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        endpoint = Endpoint("127.0.0.1", taken.getsockname()[1])
-        with pytest.raises(UpstreamNotFound, match="refused"):
-            await open_stream(StreamAddress(endpoint), within=WITHIN)
-
-
-@pytest.mark.loopback
-@pytest.mark.trio
 async def test_an_address_that_never_answers_keeps_nobody_from_the_next_one() -> None:
     trio.socket.set_custom_hostname_resolver(Resolver("127.0.0.2", "127.0.0.1"))
     async with server(echo) as endpoint:
