@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
@@ -57,7 +57,6 @@ __all__ = [
     "KnownValues",
     "Learned",
     "Reply",
-    "SessionState",
 ]
 
 T = TypeVar("T")
@@ -157,18 +156,27 @@ class KnownValues:
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class SessionState:
-    """What all exchanges of a session share; ``peer`` names the simulator in messages."""
+class ClientMachine:
+    """One session's side of the protocol.
+
+    ``peer`` names the simulator in messages. ``learned``: what an earlier session with it saw of it.
+    """
 
     profile: Profile
-    limits: Limits
-    peer: str
-    learned: Learned
+    _: KW_ONLY
+    limits: Limits = field(default_factory=Limits)
+    peer: str = "the simulator"
+    learned: Learned = field(default_factory=Learned)
     now: float = 0.0
+    deadline: float | None = None
+    """When the pending exchange wants to be woken."""
+    limit: float = inf
+    """When it must be over."""
     outgoing: list[bytes | bytearray] = field(default_factory=list)
     """Datagrams to send, oldest first. The driver sends and clears them after each call."""
     notices: Notices = field(default_factory=Notices)
     clock: StepClock = field(default_factory=StepClock)
+    pace: Pace = field(init=False)
     episode: Episode = field(default_factory=Episode)
     controlled: dict[int, AgentInterface] = field(default_factory=dict)
     """Agents this session registered for, by local id."""
@@ -179,52 +187,22 @@ class SessionState:
     values: KnownValues = field(default_factory=KnownValues)
     events: dict[int, str] = field(default_factory=dict)
     """Events this session is told of, by local id."""
-    limit: float = inf
-    """When the pending exchange must be over."""
+    events_used: bool = False
+    """This session has registered for an event at some time."""
+    list_ack: Message | None = None
+    """What a handler may still await behind the latest list."""
+    retries: int = 0
+    """How often something was asked again."""
+    ended: bool = False
+    """Goodbye was said: a handler that is gone is no error."""
     lost: OspBridgeError | None = None
     """Why nothing can be asked any more."""
+    _exchange: Exchange[Any] | None = None
+    _result: Any = None
+    _error: BaseException | None = None
 
-
-class ClientMachine(SessionState):
-    """One session's side of the protocol.
-
-    ``learned``: what an earlier session with the same simulator saw of it.
-    """
-
-    __slots__ = (
-        "_error",
-        "_exchange",
-        "_result",
-        "deadline",
-        "ended",
-        "events_used",
-        "list_ack",
-        "pace",
-        "retries",
-    )
-
-    def __init__(
-        self,
-        profile: Profile,
-        *,
-        limits: Limits | None = None,
-        peer: str = "the simulator",
-        learned: Learned | None = None,
-    ) -> None:
-        super().__init__(profile, limits or Limits(), peer, learned or Learned())
-        self._exchange: Exchange[Any] | None = None
-        self._result: Any = None
-        self._error: BaseException | None = None
-        self.deadline: float | None = None
-        self.pace = Pace(self.notices, peer)
-        self.retries = 0
-        """How often something was asked again."""
-        self.list_ack: Message | None = None
-        """What a handler may still await behind the latest list."""
-        self.events_used = False
-        """This session has registered for an event at some time."""
-        self.ended = False
-        """Goodbye was said: a handler that is gone is no error."""
+    def __post_init__(self) -> None:
+        self.pace = Pace(self.notices, self.peer)
 
     def succeed(self, before: ClientMachine) -> None:
         """This session takes the place of one with the same simulator: what that saw holds, and so may its requests."""
@@ -293,28 +271,27 @@ class ClientMachine(SessionState):
         )
         if self.ended and self._exchange is not None:
             # We said goodbye and the handler is gone: only its answer was lost.
-            self._exchange.close()
             self.controlled.clear()
-            self._finish(True, None)
-            return
-        self.interrupt(self.lost)
+            self.interrupt(None)
+            self._result = True
+        else:
+            self.interrupt(self.lost)
 
-    def interrupt(self, error: BaseException) -> None:
+    def interrupt(self, error: BaseException | None) -> None:
         """End the pending exchange with ``error``, for instance because its caller was cancelled."""
         exchange = self._exchange
-        if exchange is None:
-            return
-        with suppress(ValueError):
-            # Another thread, which closes the session, may be in the midst of it.
-            exchange.close()
-        self._finish(None, error)
+        if exchange is not None:
+            with suppress(ValueError):
+                # Another thread, which closes the session, may be in the midst of it.
+                exchange.close()
+            self._finish(None, error)
 
     def result(self) -> Any:
         """What the finished exchange returned, or the error it ended with."""
         if not self.finished:
             raise LocalProtocolError("the exchange is still pending")
-        if self._error is not None:
-            error, self._error = self._error, None
+        error, self._error = self._error, None
+        if error is not None:
             raise error
         return self._result
 

@@ -33,8 +33,6 @@ class Moved(Enum):
 class StepClock:
     """What is known of the simulator's time. All times in simulated seconds."""
 
-    __slots__ = ("announced", "audited", "base", "count", "earlier", "latest", "missing", "size", "value_id")
-
     def __init__(self) -> None:
         self.value_id: int | None = None
         """Local id of the variable, which may be 0; None until it is found."""

@@ -56,23 +56,16 @@ class _Strangers:
         self.began = began
         self._met: list[str] = []
         self._unreadable = False
-        self._elsewhere = ""
-        """The address of another host, from which an answer to an INIT came."""
 
-    def met(self, what: str, *, unreadable: bool = False, elsewhere: str = "") -> None:
+    def met(self, what: str, *, unreadable: bool = False) -> None:
         """A datagram came."""
         self._unreadable = self._unreadable or unreadable
-        self._elsewhere = self._elsewhere or elsewhere
         if len(self._met) < STRANGERS_NAMED:
             self._met.append(what)
 
     def silent(self, told: str, *, probed: bool) -> SimulatorSilent:
         """The error, which begins with what is ``told``."""
         hint = "check host and port (45454 unless the simulator was started with another); "
-        if self._elsewhere:
-            # Asked at one of its host's addresses, a simulator that listens at all of them answers from the one that is
-            # nearer to us.
-            hint = f"if {self._elsewhere} is an address of the simulator's host, write that one; else {hint}"
         if not probed:
             hint = f"profile auto finds out which form of INIT it understands; {hint}"
         if self._unreadable:
@@ -158,19 +151,16 @@ class ConnectMachine:
 
     def receive(self, data: bytes, source: Endpoint, now: float) -> None:
         """A datagram came. Raises VersionRefused where only one form of INIT is known; garbage is only remembered."""
-        told = ""
+        if source.host != self.server.host:
+            # A simulator that listens at all addresses of its host may answer from another one than was asked.
+            self._strangers.met(f"a datagram from {source}: if that is the simulator, write its address")
+            return
         try:
             reply = decode_reply(data)
         except RemoteProtocolError as error:
-            reply, told = None, error.message
-        if source.host != self.server.host:
-            self._strangers.met(
-                f"a datagram from {source}, which is not {self.server.host}",
-                elsewhere=source.host if isinstance(reply, InitAck) else "",
-            )
-        elif reply is None:
-            self._strangers.met(f"from {source}: {told}", unreadable=True)
-        elif not isinstance(reply, InitAck):
+            self._strangers.met(f"from {source}: {error.message}", unreadable=True)
+            return
+        if not isinstance(reply, InitAck):
             if data[0] in RESET_COMPLETED:
                 # Every client is told of a reset, and a handler may wait for the answer whatever else it is asked.
                 self.outgoing.append((_reset_acknowledged(data), source))

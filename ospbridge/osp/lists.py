@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from ospbridge.osp.client import ClientMachine, Exchange, Reply
 
-__all__ = ["Listed", "collect", "find_value", "forget_ids", "list_all", "list_once", "list_values", "literal"]
+__all__ = ["Listed", "collect", "find_value", "forget_ids", "list_once", "list_values", "literal"]
 
 P = TypeVar("P", bound=Message)
 MOST_PIECES: Final = 1_000_000
@@ -162,9 +162,8 @@ def collect(
                 # Whatever is sent next acknowledges that piece.
                 m.learned.lists_one_by_one |= len(came.by_index) == before + 1
             if came.complete:
-                # No server awaits an acknowledgement of the info of an agent that it does not know.
-                if ack is not None and (came.total or getattr(came.head, "name", True)):
-                    _acknowledge(m, ack)
+                if ack is not None:
+                    _acknowledge(m, ack, came)
                 if question.tries > 1:
                     yield from pause(m, PIECE_PAUSE, stray)
                 return came
@@ -180,11 +179,15 @@ def collect(
                 m.send(StepCompletedAck(0))
 
 
-def _acknowledge(m: ClientMachine, ack: Message) -> None:
-    """The list is complete. No known server awaits an acknowledgement of values, but one may be built so."""
-    m.list_ack = ack
-    if not isinstance(ack, ValueInfoAck) or m.learned.lists_one_by_one:
-        m.send(ack)
+def _acknowledge(m: ClientMachine, ack: Message, came: Listed[P]) -> None:
+    """The list is complete. No server awaits this behind the info of an agent that it does not know.
+
+    Nor does any known one behind values, but one may be built so.
+    """
+    if came.total or getattr(came.head, "name", True):
+        m.list_ack = ack
+        if not isinstance(ack, ValueInfoAck) or m.learned.lists_one_by_one:
+            m.send(ack)
 
 
 # --- the value repository --------------------------------------------------------------------------------------------
@@ -220,13 +223,6 @@ def list_values(
     with m.limited(m.limits.listing):
         yield from _list_below(m, "", found, stray)
     return tuple(entry for name, entry in sorted(found.items()) if fits(name))
-
-
-def list_all(m: ClientMachine, *, stray: Callable[[Reply], None] | None = None) -> Exchange[None]:
-    """Know the whole repository."""
-    if not m.values.listed:
-        yield from list_values(m, ".*", stray=stray)
-        m.values.listed = True
 
 
 def find_value(m: ClientMachine, name: str) -> Exchange[ValueEntry | None]:

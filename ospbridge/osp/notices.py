@@ -106,8 +106,6 @@ class Pace:
     short they are otherwise. Where ``curable``, users are told once, with the command that mends it.
     """
 
-    __slots__ = ("_late", "_notices", "_peer", "curable")
-
     def __init__(self, notices: Notices, peer: str) -> None:
         self._notices = notices
         self._peer = peer

@@ -71,8 +71,6 @@ RESET_TABLE: Final = (
 class PendingReset(Pending):
     """A reset that is not completed yet. ``tells``: the clock is above 0, and shows 0 when it is done."""
 
-    __slots__ = ("_completed", "_request", "acked", "sent", "tells", "wanted")
-
     def __init__(self, m: ClientMachine, seed: int, *, tells: bool) -> None:
         super().__init__(m, m.now)
         self._request = ResetSimulation(seed)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ospbridge.errors import OutputsIncomplete
-from ospbridge.osp.lists import forget_ids, list_all
+from ospbridge.osp.lists import forget_ids, list_values
 from ospbridge.osp.messages import StepCompleted, Truncated
 from ospbridge.osp.queries import get_values, pause
 from ospbridge.osp.wire import number
@@ -98,8 +98,9 @@ def _ids(
     names = _names(agent)
     if there >= len(names):
         return []
-    if not m.values.silent:
-        yield from list_all(m, stray=stray)
+    if not (m.values.listed or m.values.silent):
+        yield from list_values(m, ".*", stray=stray)
+        m.values.listed = True
     others = frozenset(m.agent_names.values()) - {agent.name}
     found = find_interface_values(m.values.entries.values(), agent.name, names, others=others)
     # Whose number is read cannot be told where several of the agent's values have one name.
@@ -164,29 +165,24 @@ def find_interface_values(
     Agents of equal interface are told apart by the agent's name as a part of the path. What stands alone is the
     agent's also without that, unless it stands where one of the ``others`` does.
     """
-    by_name = _by_name(values, set(names))
-    return [_only(by_name.get(name, ()), agent, name, others) for name in names]
-
-
-def _by_name(values: Iterable[ValueEntry], wanted: set[str]) -> dict[str, list[ValueEntry]]:
-    """Which variables may be the interface value of each of the ``wanted`` names."""
-    by_name: dict[str, list[ValueEntry]] = {}
-    tails = {f"/{name}": name for name in wanted} | {name: name for name in wanted}
+    wanted = set(names)
+    candidates: dict[str, list[ValueEntry]] = {}
     for entry in values:
-        if entry.type in wanted:
-            by_name.setdefault(entry.type, []).append(entry)
-        elif entry.name in wanted:
-            by_name.setdefault(entry.name, []).append(entry)
-        elif len(entry.name) <= LONGEST_PATH:
-            # "/Sim/Robot/Knee/Angle" ends with "/Knee/Angle": try each tail that begins with a slash.
-            at = entry.name.find("/")
-            while at >= 0:
-                name = tails.get(entry.name[at:])
-                if name:
-                    by_name.setdefault(name, []).append(entry)
-                    break
-                at = entry.name.find("/", at + 1)
-    return by_name
+        name = _named(entry, wanted)
+        if name is not None:
+            candidates.setdefault(name, []).append(entry)
+    return [_only(candidates.get(name, ()), agent, name, others) for name in names]
+
+
+def _named(entry: ValueEntry, wanted: set[str]) -> str | None:
+    """Which of the ``wanted`` interface values a variable may be: "/Sim/Robot/Knee/Angle" ends with "Knee/Angle"."""
+    if entry.type in wanted:
+        return entry.type
+    path = entry.name
+    tails = [path]
+    if len(path) <= LONGEST_PATH:
+        tails += [path[at:] for slash, c in enumerate(path) if c == "/" for at in (slash, slash + 1)]
+    return next((tail for tail in tails if tail in wanted), None)
 
 
 def _only(candidates: Sequence[ValueEntry], agent: str, name: str, others: Collection[str]) -> int | None:

@@ -125,8 +125,6 @@ def decide(
 class Pending:
     """Requests that were sent, of a step or of a reset, and what was seen since."""
 
-    __slots__ = ("at_once", "began", "m", "sent_again", "sent_at", "unanswered", "undecodable")
-
     def __init__(self, m: ClientMachine, began: float) -> None:
         self.m = m
         self.at_once = REQUESTS_AT_ONCE if m.profile.pipelining else 1
@@ -233,22 +231,6 @@ class StepResult:
 
 class PendingStep(Pending):
     """A step of which a datagram is missing, or came otherwise than expected."""
-
-    __slots__ = (
-        "_pushed_ack",
-        "cut",
-        "done",
-        "held",
-        "pushed",
-        "requests",
-        "restored",
-        "silent",
-        "unacked",
-        "unsent",
-        "values",
-        "verified",
-        "working",
-    )
 
     def __init__(self, m: ClientMachine, path: FastPath) -> None:
         super().__init__(m, path.began)

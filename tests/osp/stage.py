@@ -111,7 +111,7 @@ class Stage:
         learned: Learned | None = None,
         steps: int = 1,
     ) -> None:
-        self.machine = machine = ClientMachine(profile, limits=limits, learned=learned)
+        self.machine = machine = ClientMachine(profile, limits=limits, learned=learned or Learned())
         out = tuple(InterfaceValue(f"/out/{at}", -1, 1) for at in range(outputs))
         for at in range(1, agents + 1):
             name = f"agent{at}"

@@ -106,15 +106,6 @@ def test_variables_are_read_set_and_refused_by_name(profile: Profile) -> None:
     assert "/Simulation/TimeStepSize" in caught.value.hint
 
 
-def test_text_that_a_server_would_lose_is_refused_before_it_is_sent() -> None:
-    pair = Pair(SyntheticWorld(1, 1), NERD)
-    client = joined(pair, "agent")
-    sent = len(pair.sent)
-    with pytest.raises(LocalProtocolError, match="ASCII"):
-        client.do(client.conversation.register_event("/Ereignis/Übergang"))
-    assert len(pair.sent) == sent
-
-
 @BOTH
 def test_watched_variables_come_with_each_step_pushed_or_polled(profile: Profile) -> None:
     pair = Pair(SyntheticWorld(1, 1), profile)

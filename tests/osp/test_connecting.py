@@ -199,7 +199,7 @@ def test_an_answer_from_another_host_is_not_adopted_but_told_of() -> None:
         machine.receive(InitAck(form=InitForm.BYTES).encode(), Endpoint("10.9.9.9", 50000), 0.05)
     with pytest.raises(SimulatorSilent) as caught:
         until_adopted(machine)
-    assert "if 10.9.9.9 is an address of the simulator's host, write that one" in caught.value.hint
+    assert "from 10.9.9.9:50000: if that is the simulator, write its address" in caught.value.message
     machine.turn_back()
     assert machine.outgoing == []
 

@@ -25,6 +25,7 @@ CASES: Final = [
         for behind in (0.0, 1e-4, 0.02)
     ),
     *((agents, agent, behind, 0.6) for agents, agent in ((1, 1), (3, 2)) for behind in (0.0, 0.1)),
+    *((3, agent, 0.0, seconds) for agent in (1, 3) for seconds in (0.3, 1.2, 2.5)),
 ]
 """Agents, the one whose request comes twice, how many seconds later, and how many the world needs for a step."""
 

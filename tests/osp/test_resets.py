@@ -330,19 +330,6 @@ def test_completions_that_come_twice_before_the_first_step_are_nobody_else_s(
         assert not told_of_a_reset(player)
 
 
-@BOTH
-@pytest.mark.parametrize("agents", [1, 3])
-def test_a_lost_datagram_of_a_reset_costs_time_and_no_reset(profile: Profile, agents: int) -> None:
-    for code in (ASKS_RESET, Code.RESET_SIMULATION_ACK, *RESETS):
-        player = Player(profile, agents, limits=Limits())
-        player.begin(3)
-        player.lose([code])
-        assert player.reset() < 8.0
-        assert player.told(3) == ""
-        assert not told_of_a_reset(player)
-        assert sum(entry["kind"] == "reset" for entry in player.pair.ledger) == 2
-
-
 @pytest.mark.parametrize("acknowledged", [True, False])
 def test_a_reset_that_takes_its_time_is_waited_for_and_not_asked_for_again(*, acknowledged: bool) -> None:
     stage = Stage(limits=Limits(), steps=2)

@@ -20,7 +20,7 @@ from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Datagram, Pair
 from tests.osp.playing import BOTH
 from tests.storm.explaining import judge
-from tests.storm.lives import Storm, Weather
+from tests.storm.lives import Weather
 from tests.storm.machines import perform
 from tests.storm.seeds import WEATHERS, storm_of
 
@@ -51,13 +51,6 @@ def test_a_seed_tells_the_same_story_again(profile: Profile) -> None:
     storm = replace(storm_of(4), profile=profile.name, steps=20)
     (lives, pair), (again, other) = perform(storm), perform(storm)
     assert (lives, pair.ledger, pair.count, pair.now) == (again, other.ledger, other.count, other.now)
-
-
-@BOTH
-@pytest.mark.parametrize("agents", [1, 3])
-def test_without_a_fault_no_episode_ends_early(profile: Profile, agents: int) -> None:
-    verdict = judge(Storm(1, profile.name, agents, 1, CALM, steps=100))
-    assert (verdict.ends, verdict.broken) == (0, ())
 
 
 class Bursts:
