@@ -19,88 +19,58 @@ from click.testing import CliRunner
 from gymnasium.utils.env_checker import check_env
 
 from ospbridge.cli import main
-from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.profile import NERD, PROFILES
 from ospbridge.osp.world import World
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.hosting import world_of
 from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.task.loading import load
-from tests.envs.daemons import hosted
+from tests.envs.daemons import reached
 
 pytestmark = pytest.mark.loopback
 
 
-IDS = sorted(spec.id for spec in gymnasium.registry.values() if spec.namespace == "ospbridge")
+SCENARIOS = {
+    spec.id: spec.kwargs.get("scenario")
+    for spec in gymnasium.registry.values()
+    if spec.namespace == "ospbridge"
+}
 CYCLES = 420  # some more than the longest episode of two agents
-NEEDS_MUJOCO = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("mujoco", "imageio")),
-    reason="mujoco is not installed: pip install 'gymnasium[mujoco]'",
-)
+NO_MUJOCO = any(importlib.util.find_spec(name) is None for name in ("mujoco", "imageio"))
 
 
 @dataclass(frozen=True)
 class Served:
-    """A simulator with the world of an id, and how environments come to its agents."""
+    """A simulator with the world of an id, or one of two agents, and how environments come to them."""
 
     env_id: str
     agents: list[str]
     joins: dict[str, Any]
 
-    @property
-    def scenario(self) -> str | None:
-        return scenario_of(self.env_id)
 
-    @property
-    def one(self) -> str | None:
-        """Which agent, where there are several."""
-        return self.agents[-1] if len(self.agents) > 1 else None
-
-
-def scenario_of(env_id: str) -> str | None:
-    scenario: str | None = gymnasium.spec(env_id).kwargs.get("scenario")
-    return scenario
-
-
-def world(env_id: str) -> World:
-    """The world of the id's scenario, and one of two agents where there is none."""
-    scenario = scenario_of(env_id)
-    return ArenaWorld(2) if scenario is None else world_of(load(scenario))
-
-
-CASES = [
-    pytest.param(
-        (env_id, profile, way),
-        id=f"{env_id.removeprefix('ospbridge/')}-{profile.name}-{way}",
-        marks=NEEDS_MUJOCO if scenario_of(env_id) == "half_cheetah" else (),
-    )
-    for env_id, (profile, way) in itertools.product(IDS, ((DOCUMENT, "direct"), (NERD, "hub")))
-]
-
-
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(
+    scope="module", params=itertools.product(sorted(SCENARIOS), ["document-direct", "nerd-hub"]), ids="-".join
+)
 def served(request: pytest.FixtureRequest, clean_environment: Path) -> Iterator[Served]:
     """One simulator, and where it is wanted one daemon, for all tests of an id, a profile and a way."""
-    env_id: str
-    profile: Profile
-    env_id, profile, way = request.param
+    env_id, (profile, way) = request.param[0], request.param[1].split("-")
+    scenario = SCENARIOS[env_id]
+    if scenario == "half_cheetah" and NO_MUJOCO:
+        pytest.skip("mujoco is not installed: pip install 'gymnasium[mujoco]'")
     directory = Path(tempfile.mkdtemp(dir=clean_environment, prefix=""))
-    with contextlib.ExitStack() as stack:
-        # MuJoCo writes a log into the working directory.
-        with contextlib.chdir(directory):
-            played = world(env_id)
-        agents = [agent.name for agent in played.agents]
-        simulator = stack.enter_context(UdpSimulator(played, port=0, profile=profile))
-        if way == "direct":
-            yield Served(env_id, agents, {"simulator": str(simulator.address)})
-            return
-        scenario = scenario_of(env_id)
-        plays = () if scenario is None else ("--scenario", scenario)
-        stack.enter_context(hosted(simulator.address, directory / "hub", *plays))
-        yield Served(env_id, agents, {"bridge": f"unix:{directory / 'hub'}"})
+    # MuJoCo writes a log into the working directory.
+    with contextlib.chdir(directory):
+        played: World = ArenaWorld(2) if scenario is None else world_of(load(scenario))
+    plays = () if scenario is None else ("--scenario", scenario)
+    with (
+        UdpSimulator(played, port=0, profile=PROFILES[profile]) as simulator,
+        reached(way, simulator.address, directory / "hub", *plays) as joins,
+    ):
+        yield Served(env_id, [agent.name for agent in played.agents], joins)
 
 
 def test_the_checker_of_gymnasium_is_content(served: Served) -> None:
-    env = gymnasium.make(served.env_id, agent=served.one, **served.joins)
+    env = gymnasium.make(served.env_id, agent=served.agents[-1], **served.joins)
     with warnings.catch_warnings():
         # Raw sensors are unbounded, and motors need not be symmetric: the checker frowns at both.
         warnings.filterwarnings("ignore", message=".*infinity.*")
@@ -115,7 +85,7 @@ def test_the_checker_of_pettingzoo_is_content(served: Served) -> None:
 
     from ospbridge.envs.parallel import parallel_env
 
-    env = parallel_env(**served.joins, scenario=served.scenario)
+    env = parallel_env(**served.joins, scenario=SCENARIOS[served.env_id])
     assert env.possible_agents == served.agents
     parallel_api_test(env, num_cycles=CYCLES)
     env.close()
@@ -147,14 +117,14 @@ def test_as_a_vector_it_keeps_to_its_spaces_and_repeats_itself_from_a_seed(serve
 # --- the robots of a NERD server, played at their stand-ins --------------------------------------------------------
 
 
-SCENARIOS = {
+ROBOTS = {
     "aseries_stand": "ospbridge/ASeriesStand-v0",
     "aseries_walk": "ospbridge/ASeriesWalk-v0",
     "volksbot": "ospbridge/Volksbot-v0",
 }
 
 
-@pytest.fixture(params=SCENARIOS)
+@pytest.fixture(params=ROBOTS)
 def robot(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
     """A scenario, and the address of a simulator with its world, of NERD's kind."""
     with UdpSimulator(world_of(load(request.param)), port=0, profile=NERD) as simulator:
@@ -171,7 +141,7 @@ def test_check_finds_no_mistake_at_the_interface_of_the_real_robot(robot: tuple[
 
 def test_whole_episodes_repeat_from_their_seed_bit_for_bit(robot: tuple[str, str]) -> None:
     scenario, address = robot
-    env = gymnasium.make(SCENARIOS[scenario], simulator=address)
+    env = gymnasium.make(ROBOTS[scenario], simulator=address)
     told = []
     for _ in range(2):
         env.action_space.seed(5)

@@ -14,7 +14,6 @@ import pytest
 from ospbridge.envs import sharing
 from ospbridge.errors import (
     AgentsInUse,
-    AgentTaken,
     BarrierStuck,
     LocalProtocolError,
     QueryTimeout,
@@ -154,25 +153,6 @@ def test_environments_of_several_agents_never_share_and_say_so(
         made(address, agents="agent2")
     assert "close that one first" in told.value.hint
     env.close()
-
-
-def test_agents_that_an_environment_of_another_thread_has_are_told_as_such(address: str) -> None:
-    made: list[Any] = []
-    thread = threading.Thread(target=lambda: made.append(single(address, agent="agent1")))
-    thread.start()
-    thread.join(30)
-    (env,) = made
-    for again in (single, vector):
-        which: dict[str, Any] = {"agent": "agent1"} if again is single else {"agents": "agent1"}
-        with pytest.raises(AgentTaken, match="another thread of this process made has agent1") as told:
-            again(address, **which)
-        assert "use it here too" in told.value.hint
-    env.close()
-    with BlockingSession.connect(address) as other:
-        other.register("agent1")
-        with pytest.raises(AgentTaken, match="by another client") as told:
-            single(address, agent="agent1")
-        assert "thread" not in str(told.value)
 
 
 # --- simulators that come back -------------------------------------------------------------------------------------

@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 
 from ospbridge.errors import ConfigurationError
-from ospbridge.interface import BoxSpace, DiscreteSpace
+from ospbridge.interface import DiscreteSpace
 from ospbridge.record.collecting import EpisodeCollector, at_once
 from ospbridge.record.episode import read_episode
 from ospbridge.record.reading import read_recording, recorded_files
 from ospbridge.record.writing import EpisodeWriter
-from tests.record.episodes import INFOS, box, feedback, play, recorder_into, whose
+from tests.record.episodes import INFOS, feedback, play, recorder_into, whose
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,19 +51,6 @@ def test_an_episode_is_on_disk_as_soon_as_it_ends_with_all_that_it_was(tmp_path:
     assert isinstance(episode.action_space, DiscreteSpace)
     assert episode.action_space.n == 2
     assert np.isinf(episode.observation_space.low).all()
-
-
-def test_vectors_as_actions_and_why_the_bridge_ended_it_are_kept(tmp_path: Path) -> None:
-    recorder = recorder_into(tmp_path, whose("a/b ü", actions=2))
-    recorder.begin(feedback(0), weights_seq_no=12)
-    recorder.step(np.array([0.5, -0.5], np.float32), feedback(1, truncated=True, reason="it died, über"))
-    (episode,) = read_recording(tmp_path)
-    np.testing.assert_array_equal(episode.actions, np.array([[0.5, -0.5]], np.float32))
-    assert (episode.agent, episode.how, episode.reason) == ("a/b ü", "truncated", "it died, über")
-    assert episode.weights_seq_no == 12
-    assert isinstance(episode.action_space, BoxSpace)
-    np.testing.assert_array_equal(episode.action_space.high, [1, 1])
-    np.testing.assert_array_equal(episode.observation_space.low, box(3).low)
 
 
 def test_an_episode_that_did_not_end_is_written_at_the_next_reset_and_when_closed(tmp_path: Path) -> None:

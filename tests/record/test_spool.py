@@ -305,27 +305,6 @@ def test_what_was_put_in_and_taken_back_again_is_not_taken(
             assert keys(spool) == ["b"]
 
 
-def test_much_is_written_in_groups_and_no_more_is_made_than_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: threading.Semaphore
-) -> None:
-    monkeypatch.setattr("ospbridge.record.spool.WRITTEN_TOGETHER", 2000 + 2 * EACH)
-    made: list[str] = []
-
-    def note(name: str) -> list[Made]:
-        made.append(name)
-        return make(name)
-
-    with Spool(tmp_path / "spool", on_stored=stored.release) as spool:
-        with monkeypatch.context() as refusing:
-            refusing.setattr(SpoolFile, "_insert_all", refused)
-            for name, size in (("a", 1000), ("b", 1000), ("c", 5000), ("d", 100)):
-                assert spool.put_made(size, partial(note, name))
-            until(lambda: made == ["a", "b"])
-        assert spool.settle(30)
-        assert keys(spool) == made == ["a", "b", "c", "d"]
-    assert sum(stored.acquire(blocking=False) for _ in range(9)) == 3
-
-
 # --- files that are damaged, of another kind, or gone --------------------------------------------------------------
 
 

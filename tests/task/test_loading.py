@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -56,113 +57,67 @@ def test_the_smallest_scenario_has_every_default() -> None:
     assert read(AGENT) == Scenario(name="x", agent=(AgentScenario(),), origin=read(AGENT).origin)
 
 
-def test_everything_at_once() -> None:
-    scenario = read(
-        """
-name = "full"
-description = "all of it"
-action_repeat = 2
-time_step = 0.02
-[values]
-"/g" = 9.81
-"/id" = 12345678901234567
-"/on" = true
-[randomise]
-"/m" = { low = 0.5, high = 2 }
-[world]
-kind = "arena"
-robots = 3
-obstacles = 1
-time_step = 0.1
-[[agent]]
-match = { name = "robot*", type = "Agent" }
-env_id = "mine/Full-v3"
-nondeterministic = true
-task = "a.b:C"
-[agent.names]
-x = "output:/x"
-h = "value:/body#2"
-[agent.action]
-kind = "discrete"
-choices = [[1, 2], [3, 4.5]]
-inputs = ["/b", "/a*"]
-[agent.observe]
-outputs = ["/x"]
-infos = ["/i"]
-values = ["/v"]
-ranges = "announced"
-out_of_range = "clip"
-not_finite = "zero"
-scale = true
-history = 3
-[agent.observe.range]
-"/x" = { low = -1, high = 1 }
-[agent.episode]
-reward = 1
-terminated = "x > 1"
-truncated = "h > time"
-terminated_on = ["/fallen"]
-max_steps = 5
-neutral = { "/a*" = 0.5 }
-settle_steps = 4
-[[agent]]
-[agent.action]
-normalised = true
-low = -1
-high = [1, inf]
-rate = 0.5
-out_of_bounds = "error"
-[agent.episode]
-reset_observation = "zeros"
-""",
-        "here",
-    )
-    first = AgentScenario(
-        match=Match(name="robot*", type="Agent"),
-        env_id="mine/Full-v3",
-        nondeterministic=True,
-        task="a.b:C",
-        names={"x": Source(SourceKind.OUTPUT, "/x"), "h": Source(SourceKind.VALUE, "/body", 2)},
-        action=Action(kind=ActionKind.DISCRETE, inputs=("/b", "/a*"), choices=((1.0, 2.0), (3.0, 4.5))),
-        observe=Observe(
-            outputs=("/x",),
-            infos=("/i",),
-            values=("/v",),
-            ranges=Ranges.ANNOUNCED,
-            range={"/x": Range(-1.0, 1.0)},
-            out_of_range=OutOfRange.CLIP,
-            not_finite=NotFinite.ZERO,
-            scale=True,
-            history=3,
-        ),
-        episode=Episode(
-            reward="1.0",
-            terminated="x > 1",
-            truncated="h > time",
-            terminated_on=("/fallen",),
-            max_steps=5,
-            neutral={"/a*": 0.5},
-            settle_steps=4,
-        ),
-    )
-    second = AgentScenario(
-        action=Action(
-            normalised=True, low=-1.0, high=(1.0, float("inf")), rate=0.5, out_of_bounds=OutOfBounds.ERROR
-        ),
-        episode=Episode(reset_observation=ResetObservation.ZEROS),
-    )
-    assert scenario == Scenario(
-        name="full",
-        description="all of it",
-        action_repeat=2,
-        time_step=0.02,
-        values={"/g": "9.81", "/id": "12345678901234567", "/on": "T"},
-        randomise={"/m": Range(0.5, 2.0)},
-        world=ArenaTable(robots=3, obstacles=1, time_step=0.1),
-        agent=(first, second),
-        origin="here",
-    )
-    assert [str(source) for source in first.names.values()] == ["output:/x", "value:/body#2"]
+TOP = {
+    'description = "all of it"': ("description", "all of it"),
+    "action_repeat = 2": ("action_repeat", 2),
+    "time_step = 0.02": ("time_step", 0.02),
+    '[values]\n"/g" = 9.81\n"/on" = true': ("values", {"/g": "9.81", "/on": "T"}),
+    '[values]\n"/id" = 12345678901234567': ("values", {"/id": "12345678901234567"}),
+    '[randomise]\n"/m" = { low = 0.5, high = 2 }': ("randomise", {"/m": Range(0.5, 2.0)}),
+    '[world]\nkind = "arena"\nrobots = 3\nobstacles = 1\ntime_step = 0.1': (
+        "world",
+        ArenaTable(robots=3, obstacles=1, time_step=0.1),
+    ),
+}
+OF_AGENT = {
+    'match = { name = "robot*", type = "Agent" }': ("match", Match(name="robot*", type="Agent")),
+    'env_id = "mine/Full-v3"': ("env_id", "mine/Full-v3"),
+    'env_id = "mine/Full-v3"\nnondeterministic = true': ("nondeterministic", True),
+    'task = "a.b:C"': ("task", "a.b:C"),
+    '[agent.names]\nx = "output:/x"': ("names", {"x": Source(SourceKind.OUTPUT, "/x")}),
+    '[agent.names]\nh = "value:/body#2"': ("names", {"h": Source(SourceKind.VALUE, "/body", 2)}),
+    '[agent.action]\nkind = "discrete"\nchoices = [[1, 2], [3, 4.5]]': (
+        "action",
+        Action(kind=ActionKind.DISCRETE, choices=((1.0, 2.0), (3.0, 4.5))),
+    ),
+    '[agent.action]\ninputs = ["/b", "/a*"]': ("action.inputs", ("/b", "/a*")),
+    "[agent.action]\nnormalised = true": ("action.normalised", True),
+    "[agent.action]\nlow = -1": ("action.low", -1.0),
+    "[agent.action]\nhigh = [1, inf]": ("action.high", (1.0, float("inf"))),
+    "[agent.action]\nrate = 0.5": ("action.rate", 0.5),
+    '[agent.action]\nout_of_bounds = "error"': ("action.out_of_bounds", OutOfBounds.ERROR),
+    '[agent.observe]\noutputs = ["/x"]': ("observe.outputs", ("/x",)),
+    '[agent.observe]\ninfos = ["/i"]': ("observe.infos", ("/i",)),
+    '[agent.observe]\nvalues = ["/v"]': ("observe.values", ("/v",)),
+    '[agent.observe]\nranges = "announced"': ("observe.ranges", Ranges.ANNOUNCED),
+    '[agent.observe.range]\n"/x" = { low = -1, high = 1 }': ("observe.range", {"/x": Range(-1.0, 1.0)}),
+    '[agent.observe]\nout_of_range = "clip"': ("observe.out_of_range", OutOfRange.CLIP),
+    '[agent.observe]\nnot_finite = "zero"': ("observe.not_finite", NotFinite.ZERO),
+    "[agent.observe]\nscale = true": ("observe.scale", True),
+    "[agent.observe]\nhistory = 3": ("observe.history", 3),
+    "[agent.episode]\nreward = 1": ("episode.reward", "1.0"),
+    '[agent.episode]\nterminated = "step > 1"': ("episode.terminated", "step > 1"),
+    '[agent.episode]\ntruncated = "step > 9"': ("episode.truncated", "step > 9"),
+    '[agent.episode]\nterminated_on = ["/fallen"]': ("episode.terminated_on", ("/fallen",)),
+    "[agent.episode]\nmax_steps = 5": ("episode.max_steps", 5),
+    '[agent.episode]\nneutral = { "/a*" = 0.5 }': ("episode.neutral", {"/a*": 0.5}),
+    "[agent.episode]\nsettle_steps = 4": ("episode.settle_steps", 4),
+    '[agent.episode]\nreset_observation = "zeros"': ("episode.reset_observation", ResetObservation.ZEROS),
+}
+
+
+@pytest.mark.parametrize("text", [*TOP, *OF_AGENT])
+def test_every_key_is_read(text: str) -> None:
+    if text in TOP:
+        key, value = TOP[text]
+        scenario = read(f'name = "x"\n{text}\n[[agent]]\n')
+    else:
+        key, value = OF_AGENT[text]
+        key, scenario = f"agent.0.{key}", read(f"{AGENT}{text}\n")
+    found: Any = scenario
+    for part in key.split("."):
+        found = found[0] if part == "0" else getattr(found, part)
+    assert found == value
 
 
 @pytest.mark.parametrize(

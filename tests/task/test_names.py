@@ -10,7 +10,6 @@ import pytest
 from ospbridge.errors import ScenarioInvalid
 from ospbridge.interface import AgentInterface, BoxSpace, InterfaceValue, StepOutcome
 from ospbridge.task.making import make_task
-from ospbridge.task.plain import PlainTask
 from ospbridge.task.reading import read
 from ospbridge.task.variables import components_in
 from ospbridge.task.vectors import named_vectors, observed_vectors, spelled_out, undecided
@@ -66,20 +65,6 @@ def test_who_names_one_of_several_is_told_where_they_are() -> None:
     ]
     assert caught.value.mistakes[0].endswith("or mean all of them by a glob)")
     assert caught.value.mistakes[-1].endswith("or read it by position in a class)")
-
-
-def test_infos_of_one_name_are_told_apart_by_a_number() -> None:
-    heats = tuple(InterfaceValue(name, 0.0, 1.0) for name in ("/Heat", "/Heat (2)", "/Heat", "/Heat"))
-    assert AgentInterface(1, "a", (), (), heats).info_names == [
-        "/Heat",
-        "/Heat (2)",
-        "/Heat (3)",
-        "/Heat (4)",
-    ]
-    for tried in (task(agent=twins()), PlainTask(twins(), bounded=True)):
-        told = tried.begin(brought(), seed=1)
-        assert told.info["infos"] == {"/Depth": 1.0, "/Heat": 2.0, "/Heat (2)": 3.0}
-        assert tried.cut(told.observation, "why", seed=1).info["infos"].keys() == told.info["infos"].keys()
 
 
 # --- vectors, whole in observations and start values, by component in expressions ----------------------------------
