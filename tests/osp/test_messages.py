@@ -49,10 +49,7 @@ REQUEST_LAYOUTS = {
     "value-info-ack": ("2a", osp.ValueInfoAck()),
     "get-value": ("32 8c000000 78", osp.GetValue(140)),
     "set-value": (f"34 8c000000 {text('0.02')} 78", osp.SetValue(140, "0.02")),
-    "register-values": (
-        "36 03000000 01000000 0f270000 02000000 78",
-        osp.RegisterForValue((1, 9999, 2)),
-    ),
+    "register-values": ("36 03000000 01000000 0f270000 02000000 78", osp.RegisterForValue((1, 9999, 2))),
     "deregister-values": ("38 02000000 01000000 02000000 78", osp.DeregisterFromValue((1, 2))),
     "reset": ("46 07000000 78", osp.ResetSimulation(7)),
     "reset-completed-ack": ("4c 78", osp.ResetSimulationCompletedAck()),
@@ -96,10 +93,7 @@ REPLY_LAYOUTS = {
     "value": (f"33 8c000000 {text('0.01')} 78", osp.ValueContent(140, "0.01")),
     "value-unknown": ("33 ffffffff 00 78", osp.ValueContent(-1, "")),
     "value-set": ("35 8c000000 01 78", osp.SetValueAck(140, 1)),
-    "values-registered": (
-        "37 03000000 00000000 00000000 00000000 78",
-        osp.RegisterForValueAck((0, 0, 0)),
-    ),
+    "values-registered": ("37 03000000 00000000 00000000 00000000 78", osp.RegisterForValueAck((0, 0, 0))),
     "values-registered-document": ("37 0c000000 00000000", osp.RegisterForValueAck((12, 0), counted=False)),
     "values-deregistered": ("39 02000000 00000000 00000000 78", osp.DeregisterFromValueAck((0, 0))),
     "reset-ack": ("47 78", osp.ResetSimulationAck()),
@@ -209,11 +203,7 @@ MALFORMED_REPLIES = {
         21,
         "expected the end of the datagram, 4 bytes left",
     ),
-    "info entry without its range": (
-        "62 00000000 0000803f 0000",
-        9,
-        "expected max of 4 bytes, 2 left",
-    ),
+    "info entry without its range": ("62 00000000 0000803f 0000", 9, "expected max of 4 bytes, 2 left"),
 }
 
 

@@ -92,10 +92,7 @@ def test_the_same_environment_sees_the_same_again(tmp_path: Path, profile: str, 
 
 def test_a_recorded_real_server_is_joined_its_agents_taken_and_stepped() -> None:
     path = RECORDINGS / "s04_reset_step.jsonl"
-    with (
-        replaying(path) as (address, machine, told),
-        BlockingSession.connect(address) as session,
-    ):
+    with replaying(path) as (address, machine, told), BlockingSession.connect(address) as session:
         assert session.profile is NERD
         (agent,) = session.register("Humanoid")
         assert (len(agent.inputs), len(agent.outputs), len(agent.infos)) == (4, 4, 2)

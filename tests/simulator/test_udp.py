@@ -159,10 +159,7 @@ class Thoughtful(SyntheticWorld):
 
 def test_the_acknowledgement_leaves_before_the_world_thinks(profile: Profile) -> None:
     world = Thoughtful()
-    with (
-        UdpSimulator(world, port=0, profile=profile) as simulator,
-        player(simulator, profile, 1) as client,
-    ):
+    with UdpSimulator(world, port=0, profile=profile) as simulator, player(simulator, profile, 1) as client:
         client.reset(1)
         client.vote(1, np.array([0.5], np.float32))
         world.go_on.set()

@@ -7,10 +7,7 @@ import struct
 import pytest
 
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
-from ospbridge.osp.repository import (
-    LONGEST_EXPRESSION,
-    parse_double,
-)
+from ospbridge.osp.repository import LONGEST_EXPRESSION, parse_double
 from tests.osp.served import Client, Completion, EchoWorld, Server
 from tests.osp.stage import BOTH
 
