@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -141,6 +142,11 @@ class Server:
         return client
 
 
+def echoing(profile: Profile, agents: int = 2, **options: Any) -> Server:
+    """A server of so many agents with one input and one output each."""
+    return Server(profile, EchoWorld(*[(1, 1, 0)] * agents), **options)
+
+
 class Client:
     """One client: sends bytes, reads what came."""
 
@@ -200,6 +206,19 @@ class Client:
     def reset(self, seed: int = 0) -> None:
         self.send(struct.pack("<Bi", 70, seed))
 
+    def begin(self, seed: int = 0) -> None:
+        """Reset, and read all that comes of it."""
+        self.reset(seed)
+        self.ack_reset()
+        self.read_all()
+
+    def steps(self, count: int, *inputs: float) -> None:
+        """So many steps of agent 1, and read all that comes of them."""
+        for _ in range(count):
+            self.step(1, *inputs)
+            self.ack()
+        self.read_all()
+
     def ack_reset(self) -> None:
         self.send(bytes((RESET_COMPLETED[self.server.profile.reset_completed],)))
 
@@ -225,8 +244,6 @@ class Client:
         return self.ask(struct.pack("<Bi", 52, value_id) + text.encode() + b"\0")[0][5]
 
     def value(self, name: str) -> str:
-        import re
-
         (found,) = self.find(re.escape(name)).values()
         return self.get(found[0])
 

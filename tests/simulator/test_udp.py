@@ -8,7 +8,8 @@ import struct
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,11 @@ from ospbridge.simulator.udp import UdpSimulator
 from tests.ipv6 import needs_ipv6
 from tests.simulator.raw import RawClient
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ospbridge.osp.world import World
+
 pytestmark = pytest.mark.loopback
 
 
@@ -30,6 +36,18 @@ def player(simulator: UdpSimulator, profile: Profile, *agents: int) -> RawClient
     for agent in agents:
         client.register(agent)
     return client
+
+
+@contextmanager
+def played(
+    profile: Profile = DOCUMENT, world: World | None = None, **options: Any
+) -> Iterator[tuple[UdpSimulator, RawClient]]:
+    """A simulator, and a client that controls its first agent."""
+    with (
+        UdpSimulator(world or SyntheticWorld(1, 1), port=0, profile=profile, **options) as simulator,
+        player(simulator, profile, 1) as client,
+    ):
+        yield simulator, client
 
 
 def test_a_port_that_is_taken_is_refused_with_the_next_step(profile: Profile) -> None:
@@ -99,8 +117,7 @@ def test_two_clients_step_together_and_the_ledger_knows_who_asked(profile: Profi
 
 def test_a_handler_ignores_strangers_and_is_gone_when_its_client_has_left(profile: Profile) -> None:
     with (
-        UdpSimulator(SyntheticWorld(1, 1), port=0, profile=profile) as simulator,
-        player(simulator, profile, 1) as client,
+        played(profile) as (simulator, client),
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger,
     ):
         for _ in range(10):
@@ -131,8 +148,7 @@ def test_a_vanished_client_does_not_disturb_the_others(profile: Profile) -> None
 def test_garbage_on_both_ports_does_no_harm(profile: Profile) -> None:
     reports: list[dict[str, int]] = []
     rng = np.random.default_rng(3)
-    simulator = UdpSimulator(SyntheticWorld(1, 1), port=0, profile=profile, report=reports.append)
-    with simulator, player(simulator, profile, 1) as client:
+    with played(profile, report=reports.append) as (simulator, client):
         main = (simulator.address.host, simulator.address.port)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
             for size in (0, 1, 30, 1500, 9000, 60_000):
@@ -174,9 +190,8 @@ def test_delayed_and_doubled_datagrams_arrive(profile: Profile) -> None:
     ):
         client.send(b"\x32\x09\0\0\0")
         assert client.read(51)[1:5] == b"\xff\xff\xff\xff"
-    with UdpSimulator(
-        SyntheticWorld(1, 1), port=0, profile=profile, faults=FaultPlan(duplicate=1.0)
-    ) as simulator:
+    plan = FaultPlan(duplicate=1.0)
+    with UdpSimulator(SyntheticWorld(1, 1), port=0, profile=profile, faults=plan) as simulator:
         with RawClient(simulator.address, profile) as client:
             client.read(6)
         assert simulator.machine.handlers == 2
@@ -187,28 +202,19 @@ def test_an_agent_that_no_datagram_can_hold_is_refused() -> None:
         UdpSimulator(SyntheticWorld(1, 16_371), port=0)
     assert "wrapper" in refused.value.hint
     # The largest one that is accepted steps.
-    with (
-        UdpSimulator(SyntheticWorld(16_370, 16_370), port=0) as simulator,
-        player(simulator, DOCUMENT, 1) as client,
-    ):
+    with played(DOCUMENT, SyntheticWorld(16_370, 16_370)) as (_, client):
         client.reset(1)
         client.vote(1, np.zeros(16_370, np.float32))
         assert len(client.read(85)) == 21 + 4 * 16_370
     # A server of the other kind cuts its datagrams.
-    with (
-        UdpSimulator(SyntheticWorld(1, 16_371), port=0, profile=NERD) as simulator,
-        player(simulator, NERD, 1) as client,
-    ):
+    with played(NERD, SyntheticWorld(1, 16_371)) as (_, client):
         client.reset(1)
         client.vote(1, np.zeros(1, np.float32))
         assert len(client.read(85)) == (NERD.datagram_limit or 0) - 2
 
 
 def test_it_serves_though_it_polls() -> None:
-    with (
-        UdpSimulator(SyntheticWorld(1, 1), port=0, spin=True) as simulator,
-        player(simulator, DOCUMENT, 1) as client,
-    ):
+    with played(spin=True) as (_, client):
         client.reset(1)
         for step in range(1, 51):
             if step % 10 == 0:

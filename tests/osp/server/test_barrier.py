@@ -9,19 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
-from tests.osp.served import Client, Completion, EchoWorld, Server
+from tests.osp.served import Client, Completion, EchoWorld, Server, echoing
 from tests.osp.stage import BOTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-
-def two_agents(profile: Profile) -> Server:
-    return Server(profile, EchoWorld((1, 1, 0), (1, 1, 0)))
-
-
-def steps_and_resets(server: Server) -> tuple[int, int]:
-    return server.machine.steps, server.machine.resets
 
 
 # --- the barrier ------------------------------------------------------------------------------------------------------
@@ -29,7 +21,7 @@ def steps_and_resets(server: Server) -> tuple[int, int]:
 
 @BOTH
 def test_a_step_waits_for_the_agents_of_all_clients(profile: Profile) -> None:
-    server = two_agents(profile)
+    server = echoing(profile)
     first, second = server.player(1), server.player(2, port=2)
     first.step(1, 0.5)
     server.wait(10.0)
@@ -44,7 +36,7 @@ def test_a_step_waits_for_the_agents_of_all_clients(profile: Profile) -> None:
 def test_a_reset_waits_for_one_request_for_each_agent_and_is_told_to_observers_too_d9(
     profile: Profile,
 ) -> None:
-    server = two_agents(profile)
+    server = echoing(profile)
     player, observer = server.player(1, 2), server.join(2)
     told = int(profile.reset_completed)
     assert told == (75 if profile is NERD else 76), "D8"
@@ -58,7 +50,7 @@ def test_a_reset_waits_for_one_request_for_each_agent_and_is_told_to_observers_t
 
 @BOTH
 def test_a_repeated_step_is_counted_again_and_fires_without_the_others_f8(profile: Profile) -> None:
-    server = two_agents(profile)
+    server = echoing(profile)
     first, second = server.player(1), server.player(2, port=2)
     first.step(1, 0.5)
     first.step(1, 0.5)
@@ -91,7 +83,7 @@ def test_document_answers_an_observer_s_reset_without_counting_it() -> None:
 
 @BOTH
 def test_deregistering_the_missing_agent_completes_the_step_f17(profile: Profile) -> None:
-    server = two_agents(profile)
+    server = echoing(profile)
     client = server.player(1, 2)
     client.step(1, 0.5)
     answers = client.deregister(2)
@@ -100,7 +92,7 @@ def test_deregistering_the_missing_agent_completes_the_step_f17(profile: Profile
 
 
 def test_document_drops_the_votes_of_a_client_that_ends() -> None:
-    server = two_agents(DOCUMENT)
+    server = echoing(DOCUMENT)
     first, second = server.player(1), server.player(2, port=2)
     first.step(1, 0.5)
     first.reset()
@@ -108,14 +100,14 @@ def test_document_drops_the_votes_of_a_client_that_ends() -> None:
     assert second.codes() == []
     second.step(2, 0.5)
     assert second.codes() == [81, 85]
-    assert steps_and_resets(server) == (1, 0)
+    assert (server.machine.steps, server.machine.resets) == (1, 0)
 
 
 # --- resets and steps -------------------------------------------------------------------------------------------------
 
 
 def test_under_nerd_step_requests_survive_a_reset_d22() -> None:
-    server = two_agents(NERD)
+    server = echoing(NERD)
     client = server.player(1, 2)
     client.step(1, 0.5)
     client.reset()
@@ -146,10 +138,6 @@ def test_nerd_s_first_step_without_a_reset_loses_its_inputs_and_zeroes_time_d21(
 # --- requests that outlive who sent them ------------------------------------------------------------------------------
 
 
-def three_agents(profile: Profile) -> Server:
-    return Server(profile, EchoWorld((1, 1, 0), (1, 1, 0), (1, 1, 0)))
-
-
 def leave_by_end(client: Client) -> None:
     assert client.ask(b"\x07")[-1][0] == 8
 
@@ -165,7 +153,7 @@ def leave_agent_by_agent(client: Client) -> None:
 def test_a_nerd_session_steps_early_by_the_requests_of_the_session_before(
     leave: Callable[[Client], None], asked: tuple[int, ...]
 ) -> None:
-    server = three_agents(NERD)
+    server = echoing(NERD, 3)
     first = server.player(1, 2, 3)
     for agent in asked:
         first.step(agent, 0.5)
@@ -186,7 +174,7 @@ def test_a_nerd_session_steps_early_by_the_requests_of_the_session_before(
 
 
 def test_one_agent_of_the_next_nerd_session_steps_by_itself() -> None:
-    server = two_agents(NERD)
+    server = echoing(NERD)
     first = server.player(1, 2)
     first.step(1, 0.5)
     leave_by_end(first)
@@ -198,7 +186,7 @@ def test_one_agent_of_the_next_nerd_session_steps_by_itself() -> None:
 
 
 def test_a_document_session_owes_nothing_to_the_one_before() -> None:
-    server = three_agents(DOCUMENT)
+    server = echoing(DOCUMENT, 3)
     first = server.player(1, 2, 3)
     first.step(1, 0.5)
     first.reset()
@@ -271,14 +259,10 @@ def test_time_that_was_set_goes_on_from_there_and_a_reset_zeroes_it(profile: Pro
     time = client.find("/Simulation/SimulationTime")["/Simulation/SimulationTime"][0]
     assert client.set(time, "1") == 1
     assert client.get(time) == "1"
-    client.reset()
-    client.ack_reset()
-    client.read_all()
+    client.begin()
     assert client.get(time) == "0"
     assert client.set(time, "1") == 1
-    client.step(1, 0.5, 0.5)
-    client.ack()
-    client.read_all()
+    client.steps(1, 0.5, 0.5)
     assert client.get(time) == "1.01"
 
 
@@ -301,10 +285,8 @@ def test_a_reset_behind_a_step_is_never_lost() -> None:
     server = Server(NERD, lose_reset=lambda: True)
     client = server.player(1)
     for _ in range(3):
-        client.reset()
-        client.ack_reset()
-        client.step(1, 0.5, 0.5)
-        client.ack()
+        client.begin()
+        client.steps(1, 0.5, 0.5)
     assert server.machine.resets == 3
 
 
@@ -315,16 +297,14 @@ def test_nerd_ignores_the_seed_of_a_reset_and_takes_the_variable_d10() -> None:
     server = Server(NERD)
     client = server.player(1)
     (seed,) = client.find("/Simulation/Seed").values()
-    client.reset(7)
-    client.ack_reset()
-    client.read_all()
+    client.begin(7)
     assert client.set(seed[0], "12345") == 1
     client.reset(7)
     assert server.world.seeds == [0, 12345]
 
 
 def test_document_takes_the_last_seed_that_is_not_0() -> None:
-    server = two_agents(DOCUMENT)
+    server = echoing(DOCUMENT)
     client = server.player(1, 2)
     for seeds in ((7, 9), (5, 0), (0, 0)):
         for seed in seeds:
@@ -376,8 +356,7 @@ def test_a_wrong_number_of_inputs_is_accepted_f11(
 
 @BOTH
 def test_inputs_are_clamped_and_nan_passes_f13(profile: Profile) -> None:
-    data = HEAD.pack(80, 1, 3) + struct.pack("<3f", 1e30, -math.inf, math.nan)
-    outputs = outputs_for(profile, data)
+    outputs = outputs_for(profile, HEAD.pack(80, 1, 3) + struct.pack("<3f", 1e30, -math.inf, math.nan))
     assert outputs[:2] == [1.0, -1.0]
     assert math.isnan(outputs[2])
 
@@ -386,7 +365,7 @@ def test_inputs_are_clamped_and_nan_passes_f13(profile: Profile) -> None:
 
 
 def test_the_ledger_tells_what_ran_with_which_inputs_and_who_asked() -> None:
-    server = two_agents(DOCUMENT)
+    server = echoing(DOCUMENT)
     first, second = server.player(1), server.player(2, port=2)
     first.reset(3)
     second.reset(0)

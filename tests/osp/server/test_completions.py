@@ -9,14 +9,14 @@ import pytest
 from ospbridge.errors import WorldFailed
 from ospbridge.osp.messages import Truncated, decode_reply
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
-from tests.osp.served import Client, Completion, EchoWorld, Server
+from tests.osp.served import Client, Completion, EchoWorld, Server, echoing
 from tests.osp.stage import BOTH
 
 EATEN = "datagram eaten in place of an acknowledgement"
 
 
 def three_agents(profile: Profile) -> tuple[Server, Client]:
-    server = Server(profile, EchoWorld((1, 1, 0), (1, 1, 0), (1, 1, 0)))
+    server = echoing(profile, 3)
     client = server.player(3, 1, 2)
     for agent in (2, 3, 1):
         client.step(agent, 0.5)
@@ -75,14 +75,9 @@ def test_nerd_s_observers_wait_for_the_ack_of_a_reset_too_d9() -> None:
 # --- stalls --------------------------------------------------------------------------------------------------------
 
 
-def stalled(profile: Profile) -> tuple[Server, Client]:
-    """A client whose next completions are late."""
-    server = Server(profile, stall=lambda: True)
-    return server, server.player(1)
-
-
 def test_any_datagram_restarts_the_stall_f21() -> None:
-    server, client = stalled(NERD)
+    server = Server(NERD, stall=lambda: True)
+    client = server.player(1)
     client.step(1, 0.0, 0.0)
     assert client.codes() == [81]
     for _ in range(150):
@@ -147,7 +142,7 @@ def completions(client: Client) -> list[Completion]:
 
 @BOTH
 def test_events_come_in_order_of_occurrence_once_and_in_the_first_completion_only(profile: Profile) -> None:
-    server = Server(profile, EchoWorld((1, 1, 0), (1, 1, 0)))
+    server = echoing(profile)
     client = server.player(1, 2)
     names = ["/Control/StepCompleted", "/World/Hit", "/Control/NextStep"]
     assert [client.listen(name) for name in names] == [1, 2, 3]

@@ -8,7 +8,7 @@ import pytest
 
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.repository import LONGEST_EXPRESSION, parse_double
-from tests.osp.served import Client, Completion, EchoWorld, Server
+from tests.osp.served import Client, Completion, EchoWorld, Server, echoing
 from tests.osp.stage import BOTH
 
 
@@ -18,20 +18,11 @@ def idents(data: bytes, offset: int) -> list[int]:
 
 @BOTH
 def test_the_repository_has_time_seed_step_size_and_every_interface_value(profile: Profile) -> None:
-    names = set(Server(profile, EchoWorld((1, 2, 1), names=["cart"])).join().find(".*"))
-    assert names == {
-        "/Simulation/SimulationTime",
-        "/Simulation/TimeStepSize",
-        "/Simulation/IterationsPerStep",
-        "/Simulation/Seed",
-        "/Simulation/RandomizeSeedAtReset",
-        "/CommandLineArguments/help",
-        "/Sim/cart/in/0",
-        "/Sim/cart/out/0",
-        "/Sim/cart/out/1",
-        "/Sim/cart/info/0",
-        "/Sim/Gravity",
-    }
+    found = Server(profile, EchoWorld((1, 2, 1), names=["cart"])).join().find(".*")
+    settings = ["SimulationTime", "TimeStepSize", "IterationsPerStep", "Seed", "RandomizeSeedAtReset"]
+    values = ["cart/in/0", "cart/out/0", "cart/out/1", "cart/info/0", "Gravity"]
+    own = [*(f"/Simulation/{name}" for name in settings), *(f"/Sim/{name}" for name in values)]
+    assert found.keys() == {*own, "/CommandLineArguments/help"}
 
 
 def test_types_are_named_as_each_kind_of_server_names_them_d16() -> None:
@@ -116,26 +107,15 @@ def test_set_takes_what_parses_and_refuses_the_rest_with_status_0(
 # --- simulated time ------------------------------------------------------------------------------------------------
 
 
-def run(client: Client, steps: int) -> None:
-    for _ in range(steps):
-        client.step(1, 0.0, 0.0)
-        client.ack()
-    client.read_all()
-
-
 @BOTH
 def test_time_advances_by_step_size_without_drift_and_is_zeroed_by_a_reset(profile: Profile) -> None:
     server = Server(profile)
     client = server.player(1)
-    client.reset()
-    client.ack_reset()
-    client.read_all()
+    client.begin()
     assert client.value("/Simulation/SimulationTime") == "0"
-    run(client, 1001)
+    client.steps(1001, 0.0, 0.0)
     assert client.value("/Simulation/SimulationTime") == "10.01"
-    client.reset()
-    client.ack_reset()
-    client.read_all()
+    client.begin()
     assert client.value("/Simulation/SimulationTime") == "0"
 
 
@@ -144,11 +124,11 @@ def test_time_goes_on_from_where_it_is_when_the_step_size_changes(profile: Profi
     server = Server(profile)
     client = server.player(1)
     found = client.find(".*")
-    run(client, 10)
+    client.steps(10, 0.0, 0.0)
     assert client.set(found["/Simulation/TimeStepSize"][0], "0.5") == 1
     assert client.get(found["/Simulation/SimulationTime"][0]) == "0.1"
     assert client.set(found["/Simulation/IterationsPerStep"][0], "4") == 1
-    run(client, 1)
+    client.steps(1, 0.0, 0.0)
     assert client.get(found["/Simulation/SimulationTime"][0]) == "2.1"
     assert server.world.steps == 14
     assert server.machine.steps == 11
@@ -163,7 +143,7 @@ def observe(client: Client, code: int, count: int, *ids: int) -> bytes:
 
 
 def test_document_confirms_observed_values_without_a_count_and_pushes_them_d12_d13_d14() -> None:
-    server = Server(DOCUMENT, EchoWorld((1, 1, 0), (1, 1, 0)))
+    server = echoing(DOCUMENT)
     client = server.player(1, 2)
     found = client.find(".*")
     time, gravity = found["/Simulation/SimulationTime"][0], found["/Sim/Gravity"][0]

@@ -1,4 +1,4 @@
-"""The arena: geometry, sensors, bumps, determinism."""
+"""The arena, the synthetic world, and the worlds that scenarios name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ import math
 import numpy as np
 import pytest
 
+from ospbridge.errors import ConfigurationError
 from ospbridge.simulator.arena import BUMP, ArenaWorld
+from ospbridge.simulator.hosting import world_of
+from ospbridge.simulator.synthetic import MARK_EVERY, SyntheticWorld, expected
+from ospbridge.task.loading import load
+from ospbridge.task.reading import read
+
+# --- the arena --------------------------------------------------------------------------------------------------------
 
 
 def drive(world: ArenaWorld, left: float, right: float, steps: int) -> list[str]:
@@ -93,3 +100,74 @@ def test_a_setting_that_no_arena_can_have_is_refused(name: str, beyond: str, utm
     for agent in world.agents:
         assert np.isfinite(agent.outputs).all()
         assert (np.abs(agent.outputs) <= 1.0).all()
+
+
+# --- the synthetic world ----------------------------------------------------------------------------------------------
+
+
+def test_outputs_and_infos_stay_in_their_announced_ranges_and_as_promised() -> None:
+    world = SyntheticWorld(3, 5, 2)
+    (agent,) = world.agents
+    world.reset(999)
+    seen = set()
+    for step in range(1, 2 * 2048):
+        agent.inputs[:] = [1.0, 1.0, 1.0] if step > 20 else [step / 200, -step / 30, step / 60]
+        world.step()
+        promised = expected(agent.inputs, step, 7, seed=999)
+        assert np.array_equal(agent.outputs, promised[:5])
+        assert np.array_equal(agent.infos, promised[5:])
+        assert (np.abs(promised) <= 1.0).all()
+        seen.add(promised[0].item())
+    assert len(seen) >= 2048
+    assert {(value.min, value.max) for value in (*agent.interface.outputs, *agent.interface.infos)} == {
+        (-1.0, 1.0)
+    }
+
+
+def test_agents_are_named_and_numbered() -> None:
+    assert [agent.name for agent in SyntheticWorld(1, 1).agents] == ["agent"]
+    assert [agent.name for agent in SyntheticWorld(1, 1, agents=2).agents] == ["agent1", "agent2"]
+    assert [agent.name for agent in SyntheticWorld(1, 1, names=["left", "right"]).agents] == ["left", "right"]
+
+
+def test_marks_occur_regularly() -> None:
+    world = SyntheticWorld(1, 1)
+    world.reset(0)
+    marks = []
+    for _ in range(3 * MARK_EVERY):
+        world.step()
+        marks.append(bool(world.take_events()))
+    assert [index + 1 for index, mark in enumerate(marks) if mark] == [10, 20, 30]
+
+
+def test_impossible_sizes_are_refused() -> None:
+    with pytest.raises(ConfigurationError):
+        SyntheticWorld(-1, 1)
+    with pytest.raises(ConfigurationError):
+        SyntheticWorld(1, 1, agents=0)
+
+
+# --- worlds of scenarios ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "scenario, agents",
+    [
+        ("cartpole", ["cart"]),
+        ("pendulum", ["pendulum"]),
+        ("arena_avoid", ["robot1"]),
+        ("arena_two", ["robot1", "robot2"]),
+        ("aseries_stand", ["ASeries"]),
+        ("aseries_walk", ["ASeries"]),
+        ("volksbot", ["Volksbot"]),
+    ],
+)
+def test_a_shipped_scenario_names_a_world_with_its_agents(scenario: str, agents: list[str]) -> None:
+    assert [agent.name for agent in world_of(load(scenario)).agents] == agents
+
+
+def test_copies_and_time_steps_are_as_the_table_says() -> None:
+    table = '[world]\nkind = "gym"\nenv = "CartPole-v1"\ncopies = 2\ntime_step = 0.5\n'
+    world = world_of(read(f'name = "x"\n{table}[[agent]]\n'))
+    assert [agent.name for agent in world.agents] == ["cart1", "cart2"]
+    assert world.time_step == 0.5
