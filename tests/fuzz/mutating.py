@@ -31,71 +31,52 @@ def _place(chance: random.Random, data: bytes, width: int = 4) -> int:
     return chance.randint(0, room)
 
 
-def _put(data: bytes, place: int, value: bytes) -> bytes:
-    return data[:place] + value + data[place + len(value) :]
-
-
-def _flip(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    if not data:
-        return b"\0"
-    place = chance.randrange(len(data))
-    return _put(data, place, bytes((data[place] ^ 1 << chance.randrange(8),)))
-
-
-def _byte(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    return _put(data, chance.randint(0, len(data)), bytes((chance.randrange(256),)))
-
-
-def _integer(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    form = chance.choice(("<i", "<i", "<i", ">i"))
-    return _put(data, _place(chance, data), struct.pack(form, chance.choice(INTEGERS)))
-
-
-def _length(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """What is there, in bytes or in values, or a little more or less."""
-    length = len(data) // chance.choice((1, 1, 4, 8)) + chance.randint(-2, 2)
-    return _put(data, _place(chance, data), struct.pack("<i", length))
-
-
-def _float(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    return _put(data, _place(chance, data), struct.pack("<f", chance.choice(FLOATS)))
-
-
-def _truncated(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    return data[: chance.randint(0, len(data))]
-
-
 def _slice(chance: random.Random, data: bytes) -> tuple[int, int]:
     begin = chance.randint(0, len(data))
     return begin, min(len(data), begin + chance.choice((1, 2, 4, 4, 8, 32)))
 
 
-def _left_out(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+def _overwritten(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    """Other bytes in the place of some: a number, what is nearly a length here, another input's, or any."""
+    # In bytes or in values, or a little more or less.
+    length = len(data) // chance.choice((1, 1, 4, 8)) + chance.randint(-2, 2)
+    other = chance.choice(others)
+    begin, end = _slice(chance, other)
+    value = chance.choice(
+        (
+            *(struct.pack(form, chance.choice(INTEGERS)) for form in ("<i", "<i", ">i")),
+            struct.pack("<i", length),
+            struct.pack("<f", chance.choice(FLOATS)),
+            other[begin:end],
+            chance.randbytes(1),
+        )
+    )
+    place = _place(chance, data) if len(value) > 1 else chance.randint(0, len(data))
+    return data[:place] + value + data[place + len(value) :]
+
+
+def _flip(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    place = chance.randrange(max(len(data), 1))
+    return data[:place] + bytes(((data or b"\0")[place] ^ 1 << chance.randrange(8),)) + data[place + 1 :]
+
+
+def _lengthened(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    """A part of it is there several times, not at all, or behind bytes that nobody sent."""
     begin, end = _slice(chance, data)
-    return data[:begin] + data[end:]
-
-
-def _repeated(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    begin, end = _slice(chance, data)
-    return data[:end] + data[begin:end] * chance.choice((1, 1, 2, 30, 300)) + data[end:]
-
-
-def _inserted(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    place = chance.randint(0, len(data))
-    return data[:place] + chance.randbytes(chance.choice((1, 2, 4, 9))) + data[place:]
+    strange = chance.randbytes(chance.choice((1, 2, 4, 9)))
+    return (
+        data[:begin]
+        + chance.choice((b"", strange, data[begin:end] * chance.choice((2, 3, 30, 300))))
+        + data[end:]
+    )
 
 
 def _spliced(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    other = chance.choice(others)
+    """It ends early, or goes on as another input."""
+    other = chance.choice((b"", *others))
     place = chance.randint(0, len(data))
     # The same place of the other one, where fields of messages of one kind meet.
     return data[:place] + other[place if chance.random() < 0.5 else chance.randint(0, len(other)) :]
-
-
-def _borrowed(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    other = chance.choice(others)
-    begin, end = _slice(chance, other)
-    return _put(data, _place(chance, data), other[begin:end])
 
 
 def _swapped(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
@@ -116,10 +97,7 @@ def _other_digits(chance: random.Random, data: bytes, others: Sequence[bytes]) -
     return data[: match.start()] + str(number).encode() + data[match.end() :]
 
 
-_WAYS = (
-    *(_flip, _byte, _integer, _integer, _length, _float, _truncated, _left_out, _repeated, _inserted),
-    *(_spliced, _borrowed, _swapped, _other_digits),
-)
+_WAYS = (*[_overwritten] * 6, *[_lengthened] * 3, *[_spliced] * 2, _flip, _swapped, _other_digits)
 
 
 def bend(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:

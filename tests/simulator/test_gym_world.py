@@ -264,27 +264,6 @@ def test_episodes_through_the_server_equal_the_local_environment(profile: Profil
             assert ended
 
 
-@pytest.mark.loopback
-def test_the_end_of_an_episode_is_an_event(profile: Profile) -> None:
-    with (
-        UdpSimulator(GymWorld(["CartPole-v1"]), port=0, profile=profile) as simulator,
-        RawClient(simulator.address, profile) as client,
-    ):
-        client.overview()
-        client.register(1)
-        client.send(b"\x14" + EPISODE_ENDED.encode() + b"\0")
-        client.read(21)
-        client.reset(1)
-        told = []
-        for _ in range(30):
-            _, infos, events = client.step(1, 1.0)
-            told.append((events, infos[1]))
-        ends = [index for index, (events, _) in enumerate(told) if events]
-        assert len(ends) == 1
-        assert told[ends[0]][1] == 1.0
-        assert told[ends[0] - 1][1] == 0.0
-
-
 class Untidy(gymnasium.Env[Any, Any]):
     """Fails as it is told to, and makes an array of a number."""
 
