@@ -133,6 +133,7 @@ class Clock:
         self.randomize_seed = False
         self.now = 0.0
         """The driver's time, as of the last datagram."""
+        self._restarted_at: float | None = None
         self._go_on(0.0, step_size, 1)
 
     @property
@@ -140,10 +141,15 @@ class Clock:
         """Simulated seconds since the reset."""
         return self._base + (self.steps - self._base_steps) * (self.step_size * self.iterations)
 
+    def _real_time(self) -> float:
+        """Seconds on the driver's clock since the reset, as of the last datagram."""
+        return 0.0 if self._restarted_at is None else self.now - self._restarted_at
+
     def restart(self) -> None:
         """Zero simulated time."""
         self.steps = 0
         self._go_on(0.0, self.step_size, self.iterations)
+        self._restarted_at = self.now
 
     def _go_on(self, time: float, step_size: float, iterations: int) -> bool:
         """Count on from ``time`` in steps of that size."""
@@ -164,6 +170,7 @@ class Clock:
         """The entries below ``/Simulation``."""
         return [
             double_variable(SIMULATION_TIME, lambda: self.time, self._set_time),
+            double_variable("/Simulation/RealTime", self._real_time),
             double_variable(TIME_STEP_SIZE, lambda: self.step_size, self._set_step_size),
             int_variable(ITERATIONS, lambda: self.iterations, self._set_iterations),
             int_variable(SEED, lambda: self.seed, partial(setattr, self, "seed")),

@@ -10,72 +10,50 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
-from typing import TYPE_CHECKING
 
 import click
 
-from tests.storm.judging import played
+from tests.storm.bridge import Work, played
 from tests.storm.lives import HARSH, MILD, Storm
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.storm.bridge import Work
+from tests.storm.seeds import seeds_of
 
 
-def tell(work: Work, seconds: float) -> None:
-    storm = work.storm
+def tell(work: Work) -> None:
     click.echo(
-        f"seed {storm.seed}: {storm.profile}, {storm.agents} agents, {storm.clients} clients, "
-        f"{work.datagrams} datagrams, {work.seconds:.0f} virtual seconds in {seconds:.1f}, "
-        f"the daemon was started {work.daemons} times"
+        f"{work.storm}, {work.seconds:.0f} virtual seconds, the daemon was started {work.daemons} times"
     )
     for life in work.lives:
-        click.echo(f"  {life.agent}: {life.steps} steps, {len(life.episodes)} episodes")
         for number, episode in enumerate(life.episodes):
             if episode.told:
-                click.echo(
-                    f"    told of episode {number}, after {len(episode.actions)} steps: {episode.told}"
-                )
+                click.echo(f"  {life.agent}, episode {number}, {len(episode.actions)} steps: {episode.told}")
 
 
-def main(arguments: Sequence[str]) -> int:
+def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.storm", description=__doc__)
-    parser.add_argument("seeds", help="a seed, or FIRST:END")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
+    parser.add_argument("seeds", help="a seed, or FIRST:END", type=seeds_of)
     parser.add_argument("--mild", action="store_true", help="0.5 %% of each fault instead of 10 %%")
     parser.add_argument("--told", type=int, default=0, help="an environment that was told so often is done")
-    options = parser.parse_args(arguments)
-    first, colon, end = options.seeds.partition(":")
-    seeds = range(int(first), int(end) if colon else int(first) + 1)
-    storms = [Storm.of(seed, MILD if options.mild else HARSH, told=options.told) for seed in seeds]
-    began = time.monotonic()
-    if not colon:
-        work, found = played(storms[0])
-        tell(work, time.monotonic() - began)
-        click.echo("\n".join(f"  FAULT {fault}" for fault in found))
-        return bool(found)
-    failed = episodes = untold = steps = datagrams = 0
-    with ProcessPoolExecutor(options.jobs) as pool:
-        for done, (work, found) in enumerate(pool.map(played, storms, chunksize=4), start=1):
-            failed += bool(found)
+    options = parser.parse_args()
+    weather = MILD if options.mild else HARSH
+    storms = [Storm.of(seed, weather, told=options.told) for seed in options.seeds]
+    counts: Counter[str] = Counter(seeds=len(storms))
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        for work, found in pool.map(played, storms, chunksize=4):
+            if len(storms) == 1:
+                tell(work)
             for fault in found:
                 click.echo(f"seed {work.storm.seed}: {fault}")
             lived = [episode for life in work.lives for episode in life.episodes]
-            episodes += len(lived)
-            untold += sum(episode.ended and not episode.told for episode in lived)
-            steps += sum(life.steps for life in work.lives)
-            datagrams += work.datagrams
-            if done % 100 == 0:
-                click.echo(f"{done} seeds, {failed} failed, {time.monotonic() - began:.0f} s")
-    click.echo(
-        f"{len(seeds)} seeds, {failed} failed: {steps} steps, {episodes} episodes ({untold} without a word), "
-        f"{datagrams} datagrams in {time.monotonic() - began:.0f} s"
-    )
-    return failed > 0
+            counts["failed"] += bool(found)
+            counts["steps"] += sum(life.steps for life in work.lives)
+            counts["episodes"] += len(lived)
+            counts["of them told of nothing"] += sum(each.ended and not each.told for each in lived)
+            counts["datagrams"] += work.datagrams
+    click.echo(", ".join(f"{count:,} {what}" for what, count in counts.items()))
+    return int(counts["failed"] > 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
+import tempfile
+import traceback
+from collections import Counter
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,6 +32,7 @@ from ospbridge.envs.agent_env import AgentEnv
 from ospbridge.errors import BarrierStuck, OspBridgeError, SessionLost
 from ospbridge.interface import Endpoint
 from ospbridge.osp.profile import PROFILES
+from ospbridge.record.reading import read_recording
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.faults import FaultPlan
 from ospbridge.simulator.synthetic import SyntheticWorld
@@ -38,7 +42,7 @@ from ospbridge.sink.store import Store
 from ospbridge.task.making import task_maker
 from ospbridge.task.reading import read
 from ospbridge.transport.tls import StreamAddress
-from tests.storm.lives import HORIZON, INPUTS, OUTPUTS, Episode, Life, Storm, inputs
+from tests.storm.lives import HORIZON, INPUTS, OUTPUTS, Episode, Life, Storm, inputs, untrue
 from tests.storm.virtual import Signals, Streams, pause, virtual
 
 if TYPE_CHECKING:
@@ -273,3 +277,44 @@ async def _main(work: Work, directory: Path, look: Callable[[Kernel, Work], None
                     nursery.start_soon(world.live, life, partial(make, agent=life.agent))
         work.datagrams = kernel.carried
         work.seconds = trio.current_time()
+
+
+# --- what must hold behind it -----------------------------------------------------------------------------------------
+
+
+def played(storm: Storm) -> tuple[Work, list[str]]:
+    """What came of a storm over a whole bridge, and what did not hold."""
+    with tempfile.TemporaryDirectory() as directory:
+        try:
+            work = run(storm, Path(directory))
+        except Exception as error:  # noqa: BLE001  # told with its seed
+            return Work(storm), ["".join(traceback.format_exception(error))]
+        return work, [*map(str, untrue(work.lives, work.ledger)), *_not_arrived(work)]
+
+
+def _not_arrived(work: Work) -> Iterator[str]:
+    """Episodes of environments at the hub that are not in the sink exactly once, as they were."""
+    arrived = {}
+    times: Counter[tuple[str, float]] = Counter()
+    for kept in read_recording(work.sink):
+        key = kept.agent, float(kept.actions[0][0])
+        times[key] += 1
+        arrived[key] = kept
+    for key, count in times.items():
+        if count > 1:
+            yield f"an episode of {key[0]} arrived {count} times"
+    for life in work.lives:
+        if life.agent not in work.storm.attached:
+            continue
+        for number, episode in enumerate(life.episodes):
+            key = life.agent, episode.actions[0][0]
+            if key not in arrived:
+                if episode.ended:
+                    yield f"{life.agent}, episode {number} ended and never arrived"
+                continue
+            kept = arrived[key]
+            count = len(episode.observations) - 1
+            if kept.actions.tolist()[:count] != episode.actions[:count]:
+                yield f"{life.agent}, episode {number} arrived with other actions"
+            if kept.observations.tolist()[: count + 1] != episode.observations:
+                yield f"{life.agent}, episode {number} arrived with other observations"

@@ -84,7 +84,7 @@ def table(verdicts: Sequence[Verdict]) -> str:
 
 
 def seeds_of(text: str) -> range:
-    """ "7" is one seed, "7:20" is all from 7 to 19."""
+    """As "7" one seed, as "7:20" all from 7 to 19."""
     first, _, end = text.partition(":")
     return range(int(first), int(end) if end else int(first) + 1)
 

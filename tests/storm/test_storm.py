@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from tests.storm.bridge import run
-from tests.storm.judging import played
+from tests.storm.bridge import played, run
 from tests.storm.lives import HARSH, HORIZON, MILD, Storm, Weather, untrue
 
 if TYPE_CHECKING:

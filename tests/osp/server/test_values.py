@@ -19,7 +19,14 @@ def idents(data: bytes, offset: int) -> list[int]:
 @BOTH
 def test_the_repository_has_time_seed_step_size_and_every_interface_value(profile: Profile) -> None:
     found = Server(profile, EchoWorld((1, 2, 1), names=["cart"])).join().find(".*")
-    settings = ["SimulationTime", "TimeStepSize", "IterationsPerStep", "Seed", "RandomizeSeedAtReset"]
+    settings = [
+        "SimulationTime",
+        "RealTime",
+        "TimeStepSize",
+        "IterationsPerStep",
+        "Seed",
+        "RandomizeSeedAtReset",
+    ]
     values = ["cart/in/0", "cart/out/0", "cart/out/1", "cart/info/0", "Gravity"]
     own = [*(f"/Simulation/{name}" for name in settings), *(f"/Sim/{name}" for name in values)]
     assert found.keys() == {*own, "/CommandLineArguments/help"}
@@ -84,6 +91,7 @@ def test_an_unknown_value_reads_as_id_minus_1_and_sets_with_status_2(profile: Pr
         ("/Sim/Gravity", ["9.5", "inf", "nan", "-1E5"], ["x", "1,5", "\u0661"]),
         ("/Sim/A1/in/0", ["0.5", "-1"], ["x", ""]),
         ("/Simulation/SimulationTime", ["1", "0.25"], ["x", "", "nan", "inf"]),
+        ("/Simulation/RealTime", [], ["0"]),
         ("/Sim/A1/out/0", [], ["0.5"]),
         ("/Sim/A1/info/0", [], ["0.5"]),
     ],
