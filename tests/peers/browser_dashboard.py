@@ -242,6 +242,11 @@ def test_the_keyboard_reaches_an_agent(browser: Browser) -> None:
         browser.until(lambda: browser.find("#sensors canvas"))
         # What comes all the time does not take the focus away.
         assert browser.run("return document.activeElement.matches('#agents button[aria-pressed=true]')")
+        before = browser.driver.current_url
+        browser.run("document.querySelector('#skip').focus()")
+        browser.driver.switch_to.active_element.send_keys("\ue007")
+        assert browser.run("return document.activeElement.id") == "agent-panel"
+        assert browser.driver.current_url == before
 
 
 def test_the_colours_are_those_of_the_system_unless_one_chooses(browser: Browser) -> None:
@@ -322,6 +327,7 @@ def test_a_person_is_asked_for_the_token_and_told_where_it_is_wrong(browser: Bro
 def test_a_page_that_is_refused_says_so_until_it_is_let_in(
     browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    responses = pytest.importorskip("starlette.responses")
     monkeypatch.setattr("ospbridge.dashboard.app.MOST_STREAMS", 0)
     with browser.shown(SyntheticSource()):
         browser.until(lambda: "refused" in browser.text("#link-text"))
@@ -332,21 +338,14 @@ def test_a_page_that_is_refused_says_so_until_it_is_let_in(
         assert browser.run("return [...window.said]") == ["refused: too many pages, or another token"]
         browser.size(*PHONE)
         assert browser.run("return document.documentElement.scrollWidth") <= PHONE[0]
+        # A proxy without a daemon behind it is no refusal.
+        answer = responses.PlainTextResponse("nobody is there\n", 502)
+        with monkeypatch.context() as patch:
+            patch.setattr("ospbridge.dashboard.guard.Guard._refusal", lambda *_: answer)
+            browser.until(lambda: browser.text("#link-text") == "no answer")
         monkeypatch.setattr("ospbridge.dashboard.app.MOST_STREAMS", 1)
         browser.until(lambda: browser.text("#link-text") == "live")
         assert not browser.find("body.stale")
-
-
-def test_a_proxy_without_a_daemon_behind_it_is_no_refusal(
-    browser: Browser, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    responses = pytest.importorskip("starlette.responses")
-    monkeypatch.setattr("ospbridge.dashboard.app.MOST_STREAMS", 0)
-    with browser.shown(SyntheticSource()):
-        browser.until(lambda: "refused" in browser.text("#link-text"))
-        answer = responses.PlainTextResponse("nobody is there\n", 502)
-        monkeypatch.setattr("ospbridge.dashboard.guard.Guard._refusal", lambda *_: answer)
-        browser.until(lambda: browser.text("#link-text") == "no answer")
 
 
 def test_the_page_follows_its_address(browser: Browser) -> None:
@@ -361,16 +360,6 @@ def test_the_page_follows_its_address(browser: Browser) -> None:
         browser.run("location.hash = ''")
         browser.until(lambda: browser.text("#agent-title") == "Agent")
         browser.until(lambda: source.watchers == 0)
-
-
-def test_to_skip_to_the_agent_leaves_the_address_alone(browser: Browser) -> None:
-    with browser.shown(SyntheticSource()):
-        browser.choose("robot")
-        before = browser.driver.current_url
-        browser.run("document.querySelector('#skip').focus()")
-        browser.driver.switch_to.active_element.send_keys("\ue007")
-        assert browser.run("return document.activeElement.id") == "agent-panel"
-        assert browser.driver.current_url == before
 
 
 def test_what_stands_still_is_not_drawn_again_and_again(browser: Browser) -> None:

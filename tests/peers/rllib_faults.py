@@ -10,25 +10,20 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import trio
 
-from ospbridge.daemon.relay.fitting import Fitting
 from ospbridge.daemon.relay.link import Link
-from ospbridge.daemon.relay.shipping import Shipping
 from ospbridge.errors import UpstreamLost
-from ospbridge.record.spool import Spool
 from ospbridge.rllink import exchanges
 from ospbridge.rllink.client import StateArrived
 from ospbridge.rllink.cutting import split
 from ospbridge.rllink.dialects import DIALECTS
 from ospbridge.rllink.exchanges import deliver, get_config, get_state, learn, newer_state
 from ospbridge.rllink.messages import Episodes
-from ospbridge.rllink.parcels import packed_up
 from ospbridge.rllink.timing import Limits
 from ospbridge.transport.tls import parse_stream
 from tests.peers.processes import free_port, json_lines, running
@@ -36,7 +31,6 @@ from tests.rllink.episodes import episode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
-    from pathlib import Path
 
     from ospbridge.daemon.relay.link import Connection
     from ospbridge.rllink.client import ClientMachine, Event, Exchange
@@ -219,30 +213,6 @@ async def test_what_is_delivered_without_waiting_is_proven_to_be_read_and_learne
         assert server.told("came")[came:] == [BATCH] * 3
         weights = await connection.perform(lambda machine: newer_state(machine, before))
     assert weights.seq_no > before
-
-
-@pytest.mark.trio
-async def test_observed_experience_is_sent_as_far_as_it_fits_the_module_and_the_server_lives_on(
-    server: Server, tmp_path: Path
-) -> None:
-    fitting = played(seed=1)
-    wide = replace(fitting, id="wide", observations=np.zeros((BATCH + 1, 6), np.float32))
-    came = len(server.told("came"))
-    with Spool(tmp_path / "spool") as spool:
-        for fragment in (fitting, wide):
-            assert spool.put(fragment.id, fragment.steps, packed_up(fragment))
-        assert spool.settle(10.0)
-        async with linked(server) as link, trio.open_nursery() as nursery:
-            shipping = Shipping(spool, link, Fitting())
-            nursery.start_soon(shipping.run)
-            await until(lambda: "have 6 numbers, the server's module takes 4" in shipping.trouble)
-            assert (shipping.delivered, shipping.discarded) == (BATCH, 0)
-            nursery.cancel_scope.cancel()
-        assert server.told("came")[came:] == [BATCH]
-        assert spool.figures.dropped == 0
-    async with connected(server) as connection:
-        before = await number(connection)
-        assert await learned(connection) > before
 
 
 @pytest.mark.trio
