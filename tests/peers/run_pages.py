@@ -16,7 +16,7 @@ import socket
 import sys
 import time
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ospbridge.session.hub_client import HubClient
 from tests.docs.pages import page, programs, run
@@ -31,8 +31,8 @@ ITERATIONS = 4
 """Of a server that is killed, or ends by itself."""
 
 
-def changed(program: str, **instead: object) -> str:
-    """The text with one in place of another; ``instead``: what makes a page's program run here."""
+def changed(program: str, instead: dict[str, Any]) -> str:
+    """With other texts in the places of those that must be in it."""
     for old, new in instead.items():
         if old not in program:
             sys.exit(f"a page's program does not say {old}:\n{program}")
@@ -49,7 +49,7 @@ def first_policy(place: Place, python: str) -> str:
     """The tutorial's policy has the return that it says."""
     program = programs(page("tutorial/first-policy"))["first policy"]
     told = place.run(
-        "tutorial", python, "-c", changed(program, **{"127.0.0.1:45454": place.simulator()}), within=600
+        "tutorial", python, "-c", changed(program, {"127.0.0.1:45454": place.simulator()}), within=600
     )
     mean = re.search(r"mean return (\d+)", told)
     place.expect(mean is not None and int(mean[1]) >= 475, "expected a mean return of 475 or more")
@@ -65,13 +65,13 @@ def stable_baselines3(place: Place, python: str) -> str:
     text = page("how-to/stable-baselines3")
     for name in ("one", "two"):
         # Daemons have simulators of their own, since they keep the agents.
-        text = changed(text, **{f"unix:/tmp/{name}.sock": place.hub(place.simulator("cartpole"))})
+        text = changed(text, {f"unix:/tmp/{name}.sock": place.hub(place.simulator("cartpole"))})
     worlds = {"_45454": "cartpole", "_45455": "cartpole", "_45456": "arena_two"}
     addresses = {port: place.simulator(world) for port, world in worlds.items()}
     shown = programs(text)
     place.expect(len(shown) == 5, f"the page has {', '.join(shown)}")
     for name, program in shown.items():
-        run(changed(program, **{"learn(60_000": "learn(2_048"}), name, **addresses)
+        run(changed(program, {"learn(60_000": "learn(2_048"}), name, **addresses)
     return ", ".join(shown)
 
 
@@ -79,11 +79,11 @@ def train_on_nerd(place: Place, python: str) -> str:
     """Its programs learn and drive, on the stand-in."""
     shown = programs(page("how-to/train-on-nerd"))
     stand_in = {'["NerdSim", "-env", "world.xml", "-p", "{port}"]': "True"}
-    train = changed(shown["train.py"], **stand_in, **{"learn(60_000)": "learn(20_000)"})
+    train = changed(shown["train.py"], stand_in | {"learn(60_000)": "learn(20_000)"})
     told = place.run("train", python, "-c", train, within=900, at=place.folder)
     means = [float(found) for found in re.findall(r"ep_rew_mean +\| +([-\d.e+]+)", told)]
     place.expect(means[-1] > means[0] + 50.0, f"expected returns to rise: {means}")
-    drive = changed(shown["drive.py"], **stand_in)
+    drive = changed(shown["drive.py"], stand_in)
     driven = place.run("drive", python, "-c", drive, within=900, at=place.folder)
     place.expect(re.fullmatch(r"return -?[\d.]+\n", driven), f"expected a return: {driven}")
     return f"mean return of episodes while it learned: {means[0]:.1f} to {means[-1]:.1f}; {driven.strip()}"
@@ -97,9 +97,9 @@ def several_simulators(place: Place, python: str) -> str:
     file = place.folder / "several.toml"
     addresses = {f"127.0.0.1:{number}": place.simulator() for number in (45454, 45455)}
     ports = {f":555{at}": f":{port + at - 5}" for at in (6, 7)}
-    file.write_text(changed(found[1], **addresses, **ports, **{"unix:/tmp/": f"unix:{place.folder}/"}))
+    file.write_text(changed(found[1], addresses | ports | {"unix:/tmp/": f"unix:{place.folder}/"}))
     daemon = place.start("daemon", *OSPBRIDGE, "connect", "--config", file)
-    learner = place.start("rllib", python, "-c", changed(programs(text)["rllib"], **{"5555": port}))
+    learner = place.start("rllib", python, "-c", changed(programs(text)["rllib"], {"5555": port}))
     learner.ended(480.0)
     returns, told = numbers(learner.out), []
     for name in ("left", "right"):
@@ -122,7 +122,7 @@ def rllink(place: Place, python: str) -> str:
     port, text = free_port(), page("how-to/rllink")
     first = re.search(r"```python\n(import gymnasium.*?)^algorithm = ", text, re.DOTALL | re.MULTILINE)
     assert first is not None
-    (place.folder / "learn.py").write_text(changed(first[1], **{"5555": port}) + programs(text)["checkpoint"])
+    (place.folder / "learn.py").write_text(changed(first[1], {"5555": port}) + programs(text)["checkpoint"])
     daemon = place.driver(place.simulator(), port, "--rllink-env-steps", 1000)
 
     def killed_after_some_rounds() -> tuple[list[float], list[int]]:
@@ -153,8 +153,8 @@ def policy_client(place: Place, python: str) -> str:
     for mode in ("local", "remote"):
         port = free_port()
         places = {"127.0.0.1:45454": place.simulator("cartpole"), "9900": port}
-        (place.folder / "client.py").write_text(changed(shown["client"], **places))
-        (place.folder / "server.py").write_text(changed(shown["server"], **{"9900": port}))
+        (place.folder / "client.py").write_text(changed(shown["client"], places))
+        (place.folder / "server.py").write_text(changed(shown["server"], {"9900": port}))
         server = place.start("rllib", python, "server.py", ITERATIONS, at=place.folder)
 
         def listens(at: int = port) -> bool:

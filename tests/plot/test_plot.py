@@ -152,21 +152,26 @@ def test_times_of_steps_are_those_of_the_trace(tmp_path: Path) -> None:
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ending, dark", [("png", False), ("svg", True)])
-def test_the_same_data_make_the_same_file(tmp_path: Path, ending: str, dark: bool) -> None:
-    runs = record(tmp_path / "runs", 4, 8, 2)
-    for source, options in ((runs, {}), (runs, {"signals": ["*"]}), (RECORDING, {})):
-        pictures = []
-        for name in ("one", "other"):
-            picture = tmp_path / f"{name}.{ending}"
-            plot(source, picture, looks=Looks(dark=dark), **options)  # type: ignore[arg-type]
-            pictures.append(picture.read_bytes())
-        assert pictures[0] == pictures[1]
-        if ending == "svg":
-            assert ET.fromstring(pictures[0]).tag.endswith("svg")
-            assert b"dc:date" not in pictures[0]
-        else:
-            assert pictures[0].startswith(b"\x89PNG")
+@pytest.mark.parametrize(
+    "signals, ending, dark",
+    [((), "png", False), (("*",), "svg", True), (None, "svg", False)],
+    ids=["episodes", "signals", "a trace"],
+)
+def test_the_same_data_make_the_same_file(
+    tmp_path: Path, signals: Sequence[str] | None, ending: str, dark: bool
+) -> None:
+    source = RECORDING if signals is None else record(tmp_path / "runs", 4, 8, 2)
+    pictures = []
+    for name in ("one", "other"):
+        picture = tmp_path / f"{name}.{ending}"
+        plot(source, picture, looks=Looks(dark=dark), signals=signals or ())
+        pictures.append(picture.read_bytes())
+    assert pictures[0] == pictures[1]
+    if ending == "svg":
+        assert ET.fromstring(pictures[0]).tag.endswith("svg")
+        assert b"dc:date" not in pictures[0]
+    else:
+        assert pictures[0].startswith(b"\x89PNG")
 
 
 def test_a_picture_has_the_size_that_was_asked_for(tmp_path: Path) -> None:
