@@ -201,9 +201,9 @@ class Vectors(Message):
         for name, kind in cls.LAYOUT:
             if kind in (Wire.FLOATS, Wire.INTEGERS):
                 counts.append(values[name])
-                read = reader.floats if kind is Wire.FLOATS else reader.ints
-                values[name] = read(values[name], name)
-                there.append(len(values[name]))
+                vector = reader.vector("<f4" if kind is Wire.FLOATS else "<i4", values[name], name)
+                values[name] = vector if kind is Wire.FLOATS else tuple(vector.tolist())
+                there.append(len(vector))
         return cls(**values, announced=None if there == counts else tuple(counts))
 
     def vectors(self) -> dict[str, NDArray[np.float32] | tuple[int, ...]]:
@@ -439,7 +439,7 @@ class RegisterForValueAck(Vectors, Reply, code=Code.REGISTER_FOR_VALUE_ACK):
             (first,) = INT.unpack_from(reader.data, reader.offset)
             if first == whole - 1 or (reader.cut and first >= whole):
                 return super()._read(reader)
-        return cls(reader.ints(whole, "ids"), counted=False)
+        return cls(tuple(reader.vector("<i4", whole, "ids").tolist()), counted=False)
 
 
 class DeregisterFromValue(Vectors, Request, code=Code.DEREGISTER_FROM_VALUE):

@@ -9,7 +9,7 @@ U+F780 for 0x80 to U+F7FF for 0xff, which can be printed and stored everywhere, 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -121,27 +121,17 @@ class Reader:
         self.offset += len(raw) + len(zero)
         return decode_text(raw)
 
-    def floats(self, count: int, what: str) -> NDArray[np.float32]:
-        """float32[count], a view of the datagram's bytes."""
-        count = self._fitting(count, what)
-        values: NDArray[np.float32] = np.ndarray((count,), "<f4", self.data, self.offset)
+    def vector(self, layout: str, count: int, what: str) -> NDArray[Any]:
+        """``count`` values of 4 bytes, a view of the datagram's; fewer behind a cut. Nothing else is allocated."""
+        if 4 * count > self.left:
+            if not self.cut:
+                raise self.error(
+                    f"expected {count} {what} in {pluralize(4 * count, 'byte')}, {self.left} left"
+                )
+            count = self.left // 4
+        values: NDArray[Any] = np.ndarray((count,), layout, self.data, self.offset)
         self.offset += 4 * count
         return values
-
-    def ints(self, count: int, what: str) -> tuple[int, ...]:
-        """``count`` integers."""
-        count = self._fitting(count, what)
-        values = struct.unpack_from(f"<{count}i", self.data, self.offset)
-        self.offset += 4 * count
-        return values
-
-    def _fitting(self, count: int, what: str) -> int:
-        """``count``, checked against what is there before anything is allocated."""
-        if 4 * count <= self.left:
-            return count
-        if not self.cut:
-            raise self.error(f"expected {count} {what} in {pluralize(4 * count, 'byte')}, {self.left} left")
-        return self.left // 4
 
     def finish(self) -> None:
         """Check that nothing but the optional end byte is left."""
