@@ -21,6 +21,7 @@ import select
 import signal
 import socket
 import sys
+import threading
 import time
 
 LARGEST_MESSAGE = 262_144
@@ -43,53 +44,57 @@ class Session:
     """The owner's place at a handler: its socket, its lease, and what is to be said there."""
 
     def __init__(self, told: dict[str, str], requests: list[list[str]], descriptors: list[int]) -> None:
-        self.sock = socket.socket(fileno=descriptors[0])
-        self.requests = [(bytes.fromhex(request), bytes.fromhex(answer)) for request, answer in requests]
-        """Each with what its answer begins with, in the order in which they are said."""
-        self.next_at = 0.0
+        self._sock = socket.socket(fileno=descriptors[0])
         self._lease = descriptors[1:]
         self._lease_path = told["lease"]
         self._spare_ack = bytes.fromhex(told["spare_ack"])
         self._end = bytes.fromhex(told["end"])
-        self._freeing = True
-        """The acknowledgement is sent next, and not the request."""
+        self._requests = [(bytes.fromhex(request), bytes.fromhex(answer)) for request, answer in requests]
+        """Each with what its answer begins with, in the order in which they are said."""
 
-    def say(self, now: float) -> None:
-        """What is due: first an acknowledgement, since a handler in mid-step takes whatever comes for that."""
-        self._send(self._spare_ack if self._freeing else self.requests[0][0])
-        self.next_at = now + (FREES if self._freeing else SILENCE)
-        self._freeing = not self._freeing
+    def say_goodbye(self) -> None:
+        """The lease is gone where all was answered or the handler's port is closed, else it is left to a successor."""
+        give_up = time.monotonic() + GOODBYE_TAKES
+        freed = False
+        with contextlib.suppress(OSError):
+            for request, answer in self._requests:
+                answered = False
+                while not answered:
+                    if time.monotonic() > give_up:
+                        return
+                    # First an acknowledgement, since a handler in mid-step takes whatever comes for that.
+                    answered = not freed and self._say(self._spare_ack, FREES, answer)
+                    freed = answered = answered or self._say(request, SILENCE, answer)
+        with contextlib.suppress(OSError):
+            os.unlink(self._lease_path)  # noqa: PTH108  # pathlib would make this process larger
 
-    def hear(self, now: float) -> None:
-        """All that is there. Nothing more is to be said where the handler's port is closed."""
-        while self.requests:
+    def _say(self, data: bytes, patience: float, answer: bytes) -> bool:
+        """Whether the answer came in so many seconds. Completions are acknowledged meanwhile."""
+        self._send(data)
+        until = time.monotonic() + patience
+        while (left := until - time.monotonic()) > 0:
+            self._sock.settimeout(left)
             try:
-                data = self.sock.recv(LARGEST_DATAGRAM, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                return
-            except OSError:
-                self.requests = []
-                return
-            if data[:1] == bytes([STEP_COMPLETED]):
-                self._send(bytes([STEP_COMPLETED_ACK]) + data[AGENT_ID] + self._end)
-            elif data.startswith(self.requests[0][1]):
-                del self.requests[0]
-                self._freeing, self.next_at = False, now
+                came = self._sock.recv(LARGEST_DATAGRAM)
+            except TimeoutError:
+                return False
+            if came[:1] == bytes([STEP_COMPLETED]):
+                self._send(bytes([STEP_COMPLETED_ACK]) + came[AGENT_ID] + self._end)
+            elif came.startswith(answer):
+                return True
+        return False
 
     def _send(self, data: bytes) -> None:
         try:
-            self.sock.send(data, socket.MSG_DONTWAIT)
+            self._sock.send(data)
         except ConnectionRefusedError:
-            self.requests = []
+            raise
         except OSError:
             return  # lost, as datagrams may be
 
-    def close(self, *, done: bool) -> None:
-        """Let go; the lease is gone where all was answered, else it is left to a successor."""
-        if done and self._lease_path:
-            with contextlib.suppress(OSError):
-                os.unlink(self._lease_path)  # noqa: PTH108  # pathlib would make this process larger
-        self.sock.close()
+    def close(self) -> None:
+        """Let go of it."""
+        self._sock.close()
         for each in self._lease:
             os.close(each)
 
@@ -127,7 +132,7 @@ class Guardian:
         message = json.loads(data)
         key = message["hold"] if "hold" in message else message["drop"]
         if key in self._sessions:
-            self._sessions.pop(key).close(done=False)
+            self._sessions.pop(key).close()
         self._simulators.pop(key, None)
         if "group" in message:
             self._simulators[key] = message["group"]
@@ -141,35 +146,19 @@ class Guardian:
 
     def bury(self) -> None:
         """Say goodbye for all sessions side by side, then end the simulators; within some seconds."""
-        self._say_goodbyes()
+        threads = [threading.Thread(target=session.say_goodbye) for session in self._sessions.values()]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
         groups = self._simulators.values()
-        give_up = time.monotonic() + ENDING_TAKES
         for group in groups:
             _reached(group, signal.SIGTERM)
+        give_up = time.monotonic() + ENDING_TAKES
         while any(_reached(group, 0) for group in groups) and time.monotonic() < give_up:
             time.sleep(0.02)
         for group in groups:
             _reached(group, signal.SIGKILL)
-
-    def _say_goodbyes(self) -> None:
-        give_up = time.monotonic() + GOODBYE_TAKES
-        waiting = list(self._sessions.values())
-        poll = select.poll()
-        for session in waiting:
-            poll.register(session.sock, select.POLLIN)
-        while waiting:
-            now = time.monotonic()
-            for session in waiting.copy():
-                session.hear(now)
-                if session.requests and now >= session.next_at:
-                    session.say(now)
-                if not session.requests or now >= give_up:
-                    poll.unregister(session.sock)
-                    session.close(done=not session.requests)
-                    waiting.remove(session)
-            if waiting:
-                soonest = min(session.next_at for session in waiting)
-                poll.poll(max(0.0, min(soonest, give_up) - now) * 1000 + 1)
 
 
 def _reached(group: int, number: int) -> bool:
