@@ -20,19 +20,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.loopback
 
 
-def test_agents_are_a_table_with_a_head(arena: Served) -> None:
-    lines = arena.run("agents").stdout.splitlines()
-    assert [line.split() for line in lines] == [
+def test_agents_are_a_table_with_a_head_and_json_of_exactly_the_promised_keys(arena: Served) -> None:
+    assert [line.split() for line in arena.run("agents").stdout.splitlines()] == [
         ["ID", "NAME", "TYPE", "AVAILABLE"],
         ["1", "robot1", "Agent", "yes"],
         ["2", "robot2", "Agent", "yes"],
     ]
-
-
-def test_agents_json_is_a_list_of_exactly_the_promised_keys(arena: Served) -> None:
     assert arena.json("agents") == [
-        {"id": 1, "name": "robot1", "type": "Agent", "available": True},
-        {"id": 2, "name": "robot2", "type": "Agent", "available": True},
+        {"id": number, "name": f"robot{number}", "type": "Agent", "available": True} for number in (1, 2)
     ]
 
 

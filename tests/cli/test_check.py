@@ -188,20 +188,13 @@ def test_with_a_simulator_events_are_tried_where_that_is_harmless_and_else_the_r
         )
         assert not more
         good = written(tmp_path, EVENTFUL.replace(', "/Arena/Bumps"', ""))
-        assert served.run("check", good).stdout == f"{good}: no mistakes; {served.address} has robot1\n"
+        trace = tmp_path / "t.jsonl"
+        told = served.run("check", good, "--trace", str(trace)).stdout
+        assert told == f"{good}: no mistakes; {served.address} has robot1\n"
+        sent = [record.note.partition(" ")[0] for record in read_trace(trace)]
+        tried = [code for code in sent if code in {"REGISTER_FOR_EVENT", "DEREGISTER_FROM_EVENT"}]
+        assert tried == ["REGISTER_FOR_EVENT", "DEREGISTER_FROM_EVENT"]
     served.assert_all_free()
-
-
-@pytest.mark.loopback
-def test_events_that_were_tried_are_given_back(
-    serve: Callable[[World], Served], tmp_path: Path, profile: str
-) -> None:
-    trace = tmp_path / "t.jsonl"
-    file = written(tmp_path, EVENTFUL.replace(', "/Arena/Bumps"', ""))
-    serve(ArenaWorld(1)).run("check", file, "--trace", str(trace))
-    sent = [record.note.partition(" ")[0] for record in read_trace(trace)]
-    tried = [code for code in sent if code in {"REGISTER_FOR_EVENT", "DEREGISTER_FROM_EVENT"}]
-    assert tried == ([] if profile == "nerd" else ["REGISTER_FOR_EVENT", "DEREGISTER_FROM_EVENT"])
 
 
 @pytest.mark.parametrize("option", ["--trace", "--timeout", "--profile"])

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 import pytest
-from click.testing import CliRunner
 
 from docs.generation.commands import walk
 from ospbridge.cli import COMMANDS, main
+from tests.cli.programs import invoke
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,16 +45,10 @@ def _commands() -> Iterator[tuple[str, click.Command]]:
             waiting += [(f"{path} {name}", sub) for name, sub in command.commands.items()]
 
 
-def test_every_command_has_help() -> None:
+def test_every_command_and_every_option_has_help() -> None:
     for path, command in _commands():
         assert command.help, path
-        result = CliRunner().invoke(main, [*path.split(), "--help"])
-        assert result.exit_code == 0, path
-        assert "Usage: " in result.stdout
-
-
-def test_every_option_has_help() -> None:
-    for path, command in _commands():
+        assert "Usage: " in invoke(*path.split(), "--help").stdout
         for parameter in command.params:
             if isinstance(parameter, click.Option):
                 assert parameter.help, f"{path} {parameter.opts[0]}"
@@ -88,8 +82,7 @@ def test_no_simulator_there_is_exit_code_69_and_two_lines() -> None:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     for args in [*([*args, "--simulator"] for args in TALK_TO_A_SIMULATOR), ["conformance"]]:
-        result = CliRunner().invoke(main, [*args, address])
-        assert result.exit_code == 69
+        result = invoke(*args, address, exit_code=69)
         error, hint = result.stderr.splitlines()
         assert error == f"Error: nothing listens at {address} (connection refused)"
         assert hint.startswith("Hint: start the simulator")
@@ -98,16 +91,13 @@ def test_no_simulator_there_is_exit_code_69_and_two_lines() -> None:
 @pytest.mark.parametrize("address", ["127.0.0.1:what", ":45454", "127.0.0.1:70000", "127.0.0.1:0", ""])
 def test_an_address_that_is_none_is_a_usage_error(address: str) -> None:
     for args in TALK_TO_A_SIMULATOR:
-        result = CliRunner().invoke(main, [*args, "--simulator", address])
-        assert result.exit_code == 2
+        result = invoke(*args, "--simulator", address, exit_code=2)
         assert "is not a simulator's address" in result.stderr
         assert "write HOST:PORT" in result.stderr
 
 
 def test_a_misspelt_option_is_answered_with_the_right_one() -> None:
-    result = CliRunner().invoke(main, ["agents", "--simulatr", "127.0.0.1"])
-    assert result.exit_code == 2
-    assert "--simulator" in result.stderr
+    assert "--simulator" in invoke("agents", "--simulatr", "127.0.0.1", exit_code=2).stderr
 
 
 @pytest.mark.parametrize(
@@ -115,8 +105,7 @@ def test_a_misspelt_option_is_answered_with_the_right_one() -> None:
     [(["agens"], "agents"), (["values", "gt"], "get"), (["events", "wtch"], "watch")],
 )
 def test_a_misspelt_command_is_answered_with_the_right_one(args: list[str], wanted: str) -> None:
-    result = CliRunner().invoke(main, args)
-    assert result.exit_code == 2
+    result = invoke(*args, exit_code=2)
     assert f"Did you mean '{wanted}'?" in result.stderr
 
 
@@ -129,9 +118,9 @@ def test_a_variable_is_called_as_its_option_is_written() -> None:
 
 
 def test_a_switch_and_an_option_that_may_be_repeated_come_from_the_variables_of_their_names() -> None:
-    shown = CliRunner().invoke(main, ["config", "show"], env={"OSPBRIDGE_CONNECT_AGENT": "left* right"})
+    shown = invoke("config", "show", env={"OSPBRIDGE_CONNECT_AGENT": "left* right"})
     assert 'agents = ["left*", "right"]' in shown.stdout
-    told = CliRunner().invoke(main, ["config", "show", "--origin"], env={"OSPBRIDGE_CONNECT_AGENT": "left*"})
+    told = invoke("config", "show", "--origin", env={"OSPBRIDGE_CONNECT_AGENT": "left*"})
     assert 'agents = ["left*"]  # OSPBRIDGE_CONNECT_AGENT' in told.stdout
 
 
@@ -147,17 +136,16 @@ def test_a_switch_and_an_option_that_may_be_repeated_come_from_the_variables_of_
 def test_a_bad_value_says_which_variable_it_is_from_and_what_was_expected(
     args: list[str], variable: str, value: str, said: str
 ) -> None:
-    result = CliRunner().invoke(main, args, env={variable: value})
-    assert result.exit_code == 2
+    result = invoke(*args, exit_code=2, env={variable: value})
     assert f", which {variable} says: {said}" in " ".join(result.stderr.split())
 
 
 def test_the_command_line_comes_before_the_variable() -> None:
     variables = {"OSPBRIDGE_CONNECT_QUORUM": "2"}
-    assert "quorum = 2\n" in CliRunner().invoke(main, ["config", "show"], env=variables).stdout
-    shown = CliRunner().invoke(main, ["config", "show", "--quorum", "3"], env=variables).stdout
+    assert "quorum = 2\n" in invoke("config", "show", env=variables).stdout
+    shown = invoke("config", "show", "--quorum", "3", env=variables).stdout
     assert "quorum = 3\n" in shown
-    result = CliRunner().invoke(main, ["agents", "--timeout", "abc"], env={"OSPBRIDGE_AGENTS_TIMEOUT": "1"})
+    result = invoke("agents", "--timeout", "abc", exit_code=2, env={"OSPBRIDGE_AGENTS_TIMEOUT": "1"})
     assert "Invalid value for '--timeout': 'abc' is not a number" in result.stderr
 
 

@@ -71,9 +71,6 @@ def test_json_repeats_the_records_with_their_meaning(trace_file: Path) -> None:
         "waiting",
     ]
     assert records[3]["note"].startswith("garbage")
-
-
-def test_limit_ends_after_so_many_records(trace_file: Path) -> None:
     assert len(run(trace_file, "--json", "--limit", "2").output.splitlines()) == 2
 
 

@@ -33,10 +33,6 @@ def test_an_expression_that_fits_nothing_is_an_error_with_a_way_out(arena: Serve
     assert "no value of" in result.stderr
 
 
-def test_a_value_is_got_exactly_as_promised(arena: Served) -> None:
-    assert arena.json("values", "get", SIZE) == {"name": SIZE, "type": "Double", "value": "4"}
-
-
 def test_a_misspelt_value_is_answered_with_the_right_one(arena: Served) -> None:
     for command in (
         ["get", "/Sim/Arena/Sizw"],
@@ -49,19 +45,14 @@ def test_a_misspelt_value_is_answered_with_the_right_one(arena: Served) -> None:
 
 
 def test_a_value_that_was_set_is_read_back(arena: Served) -> None:
+    assert arena.json("values", "get", SIZE) == {"name": SIZE, "type": "Double", "value": "4"}
+    assert "could not parse 'large'" in arena.run("values", "set", SIZE, "large", exit_code=2).stderr
+    assert arena.json("values", "get", SIZE)["value"] == "4"
     assert arena.json("values", "set", SIZE, "5.50") == {"name": SIZE, "type": "Double", "value": "5.5"}
     assert arena.json("values", "get", SIZE)["value"] == "5.5"
-
-
-def test_a_negative_number_is_no_option(arena: Served) -> None:
+    # A negative number is no option.
     assert arena.json("values", "set", SEED, "-7")["value"] == "-7"
     assert arena.json("values", "set", "--timeout", "5", SEED, "-8")["value"] == "-8"
-
-
-def test_text_that_is_no_such_value_is_refused(arena: Served) -> None:
-    result = arena.run("values", "set", SIZE, "large", exit_code=2)
-    assert "could not parse 'large'" in result.stderr
-    assert arena.json("values", "get", SIZE)["value"] == "4"
 
 
 @pytest.mark.parametrize("profile, number", [("document", signal.SIGTERM), ("nerd", signal.SIGINT)])
