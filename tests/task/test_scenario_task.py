@@ -47,25 +47,48 @@ def step(tried: ScenarioTask, *outputs: float, **more: Any) -> Feedback:
 # --- actions ------------------------------------------------------------------------------------------------------
 
 
+RANGES = ([-2.0, 0.0], [2.0, 1.0])
+
+
 @pytest.mark.parametrize(
-    "wanted, given", [([2.5, 0.5], [2.0, 0.5]), ([-9.0, -1.0], [-2.0, 0.0]), ([0.25, 0.75], [0.25, 0.75])]
+    "table, space, told",
+    [
+        ("", RANGES, [([2.5, 0.5], [2, 0.5]), ([-9, -1], [-2, 0]), ([0.25, 0.75], [0.25, 0.75])]),
+        ('out_of_bounds = "pass"', RANGES, [([0, 1.5], [0, 1.5])]),
+        (
+            "normalised = true",
+            ([-1, -1], [1, 1]),
+            [([-1, -1], [-2, 0]), ([0, 0], [0, 0.5]), ([7, 1], [2, 1])],
+        ),
+        ("low = -1", ([-1, -1], [2, 1]), [([-2, -2], [-1, -1])]),
+        ("low = [-1, 0.5]", ([-1, 0.5], [2, 1]), [([-2, 0], [-1, 0.5])]),
+        ('low = { "/Left/*" = -0.5 }', ([-0.5, 0], [2, 1]), [([-1, 0], [-0.5, 0])]),
+        (
+            'inputs = ["/Right/*"]\n[agent.episode]\nneutral = [1.5, 0.25]',
+            ([0], [1]),
+            [([0.75], [1.5, 0.75])],
+        ),
+    ],
+    ids=["clipped", "passed", "normalised", "limit for all", "for each", "by name", "chosen, others neutral"],
 )
-def test_inputs_are_clipped_each_by_its_own_bounds(wanted: list[float], given: list[float]) -> None:
-    tried = task()
-    assert box(tried.action_space) == ([-2.0, 0.0], [2.0, 1.0])
-    for action in (wanted, np.array(wanted, np.float32)):
-        assert tried.inputs(action).tolist() == given
+def test_an_action_becomes_the_inputs_that_the_scenario_says(
+    table: str, space: Any, told: list[tuple[list[float], list[float]]]
+) -> None:
+    tried = task(f"[agent.action]\n{table}\n")
+    assert box(tried.action_space) == space
+    for action, inputs in told:
+        assert tried.inputs(action).tolist() == inputs
+        assert tried.inputs(np.array(action, np.float32)).tolist() == inputs
+    assert task("[agent.episode]\nneutral = [1.5, 0.25]\n").neutral.tolist() == [1.5, 0.25]
+
+
+def test_what_is_no_action_or_out_of_bounds_is_an_error_where_that_is_wanted() -> None:
     with pytest.raises(LocalProtocolError, match=r"has shape \(2,\), got \(3,\)"):
-        tried.inputs([*wanted, 0.0])
-
-
-def test_an_action_out_of_bounds_is_an_error_or_passed_where_the_scenario_wants_that() -> None:
-    tried = task('[agent.action]\nout_of_bounds = "error"\n')
+        task().inputs([0.0, 0.0, 0.0])
     with pytest.raises(
         LocalProtocolError, match=r"gives input '/Right/Motor' 1.5, its bounds are 0.0 and 1.0"
     ):
-        tried.inputs([0.0, 1.5])
-    assert task('[agent.action]\nout_of_bounds = "pass"\n').inputs([0.0, 1.5]).tolist() == [0.0, 1.5]
+        task('[agent.action]\nout_of_bounds = "error"\n').inputs([0.0, 1.5])
 
 
 def test_an_action_that_the_caller_overwrites_is_remembered_as_it_was_given() -> None:
@@ -75,26 +98,6 @@ def test_an_action_that_the_caller_overwrites_is_remembered_as_it_was_given() ->
     tried.inputs(action)
     action[:] = 0.0
     assert step(tried).reward == 1.5
-
-
-def test_normalised_actions_span_the_ranges() -> None:
-    tried = task("[agent.action]\nnormalised = true\n")
-    assert box(tried.action_space) == ([-1.0, -1.0], [1.0, 1.0])
-    assert tried.inputs([-1.0, -1.0]).tolist() == [-2.0, 0.0]
-    assert tried.inputs([0.0, 0.0]).tolist() == [0.0, 0.5]
-    assert tried.inputs([7.0, 1.0]).tolist() == [2.0, 1.0]
-
-
-@pytest.mark.parametrize(
-    "low, bounds",
-    [
-        ("-1", ([-1.0, -1.0], [2.0, 1.0])),
-        ("[-1, 0.5]", ([-1.0, 0.5], [2.0, 1.0])),
-        ('{ "/Left/*" = -0.5 }', ([-0.5, 0.0], [2.0, 1.0])),
-    ],
-)
-def test_limits_are_given_for_all_for_each_or_by_name(low: str, bounds: object) -> None:
-    assert box(task(f"[agent.action]\nlow = {low}\n").action_space) == bounds
 
 
 def test_the_rate_limits_the_change_from_action_to_action_and_begins_at_neutral() -> None:
@@ -121,13 +124,6 @@ def test_an_action_without_a_step_is_not_what_the_next_one_is_slowed_from(rows: 
         # It is repeated.
         tried.evaluate(outcome(), seed=1)
     assert tried.inputs(action).tolist() == [0.5, 0.5]
-
-
-def test_inputs_can_be_chosen_and_the_others_rest_at_neutral() -> None:
-    tried = task('[agent.action]\ninputs = ["/Right/*"]\n[agent.episode]\nneutral = [1.5, 0.25]\n')
-    assert box(tried.action_space) == ([0.0], [1.0])
-    assert tried.inputs([0.75]).tolist() == [1.5, 0.75]
-    assert tried.neutral.tolist() == [1.5, 0.25]
 
 
 def test_choices_are_rows_of_inputs() -> None:
@@ -250,29 +246,26 @@ def test_expressions_decide_reward_and_ends() -> None:
     assert step(tried, 0.0, 0.0, 10.0).truncated
 
 
-def test_prev_is_the_step_before_and_at_first_what_the_reset_brought() -> None:
-    tried = task(NAMES + '[agent.episode]\nreward = "force - prev.force"\n')
-    tried.begin(outcome(0, 0, 3), seed=1)
-    assert [step(tried, 0, 0, force).reward for force in (5, 4)] == [2.0, -1.0]
-    tried.begin(outcome(0, 0, 100), seed=2)
-    assert step(tried, 0, 0, 101).reward == 1.0
+HALF = '[values]\n"/Simulation/TimeStepSize" = 0.5\n'
 
 
-def test_time_and_step_count_from_the_reset() -> None:
-    tried = task('[agent.episode]\nreward = "100 * step + time"\n', "time_step = 0.25")
-    for _ in range(2):
-        tried.begin(outcome(), seed=1)
-        assert [step(tried).reward for _ in range(2)] == [100.25, 200.5]
-
-
-def test_the_time_step_may_be_the_value_that_is_set() -> None:
-    tried = task('[agent.episode]\nreward = "time"\n', '[values]\n"/Simulation/TimeStepSize" = 0.5\n')
-    tried.begin(outcome(), seed=1)
-    assert step(tried).reward == 0.5
-    values = '[values]\n"/Simulation/TimeStepSize" = 0.5\n"/Simulation/IterationsPerStep" = 4\n'
-    tried = task('[agent.episode]\nreward = "time"\n', values)
-    tried.begin(outcome(), seed=1)
-    assert step(tried).reward == 2.0
+@pytest.mark.parametrize(
+    "reward, top, forces, told",
+    [
+        ("force - prev.force", "", [3, 5, 4], [2.0, -1.0]),
+        ("100 * step + time", "time_step = 0.25", [0, 0, 0], [100.25, 200.5]),
+        ("time", HALF, [0, 0], [0.5]),
+        ("time", HALF + '"/Simulation/IterationsPerStep" = 4\n', [0, 0], [2.0]),
+    ],
+    ids=["prev", "step and time", "the time step that is set", "and its iterations"],
+)
+def test_prev_step_and_time_count_from_the_reset(
+    reward: str, top: str, forces: list[float], told: list[float]
+) -> None:
+    tried = task(NAMES + f'[agent.episode]\nreward = "{reward}"\n', top)
+    for seed in (1, 2):
+        tried.begin(outcome(0, 0, forces[0]), seed=seed)
+        assert [step(tried, 0, 0, force).reward for force in forces[1:]] == told
 
 
 def test_names_stand_for_infos_inputs_and_values_too() -> None:
