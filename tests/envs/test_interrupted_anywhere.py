@@ -121,6 +121,8 @@ def numbers(env: Any) -> list[int]:
     ]
 
 
+# What an interrupted step leaves may look so, and is told.
+@pytest.mark.filterwarnings("ignore:.*this network repeats or delays datagrams:UserWarning")
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", ["environment", "parallel", "vector", "fleet", "hub", "hub-vector"])
 @pytest.mark.parametrize("disturbed", [False, True])
