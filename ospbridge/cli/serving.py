@@ -29,12 +29,19 @@ class ListeningAddress(ListeningType):
         """Parse the address."""
         from ospbridge.errors import ConfigurationError
         from ospbridge.interface import Endpoint
-        from ospbridge.transport.addresses import parse_listening
+        from ospbridge.transport.addresses import parse_endpoint
 
         if isinstance(value, Endpoint):
             return value
+        text = str(value)
         try:
-            return parse_listening(str(value))
+            return parse_endpoint(
+                text if ":" in text else f"127.0.0.1:{text}",
+                what="an address to listen at",
+                hint="write PORT or HOST:PORT, for instance 127.0.0.1:9464; port 0 takes a free one",
+                default_port=None,
+                least_port=0,
+            )
         except ConfigurationError as error:
             self.fail(f"{error.message}; {error.hint}.", param, ctx)
 

@@ -77,16 +77,27 @@ def sink(  # noqa: PLR0917  # click passes options by name
     Use it where there is no RLlib. It prints its address, speaks both dialects, and learns nothing. SIGTERM and
     Ctrl-C end it with exit code 0.
     """
+    from ospbridge.errors import ConfigurationError
     from ospbridge.observe import logs
     from ospbridge.sink.policy_file import PolicyFile
     from ospbridge.sink.serving import Sink
     from ospbridge.sink.store import Store
-    from ospbridge.transport.tls import TlsFiles, listening_at
+    from ospbridge.transport.addresses import is_loopback, parse_endpoint
+    from ospbridge.transport.tls import DEFAULT_PORT, TlsFiles
 
     logs.configure(json=log_json, level=log_level)
     files = (tls_cert, tls_key, tls_ca)
     context = TlsFiles.of(*files).context(server=True) if any(files) else None
-    endpoint = listening_at(listen, secured=context is not None, insecure=insecure)
+    hint = f"write HOST:PORT, for instance 127.0.0.1:{DEFAULT_PORT}"
+    endpoint = parse_endpoint(
+        listen, what="an address to listen at", hint=hint, default_port=DEFAULT_PORT, least_port=0
+    )
+    if context is None and not (insecure or endpoint.host == "localhost" or is_loopback(endpoint.host)):
+        raise ConfigurationError(
+            f"{endpoint} can be reached by other hosts, and without TLS anybody between could read and change what is "
+            "sent",
+            hint="name a certificate, its key and a CA, or insist with --insecure",
+        )
     with nullcontext() if record is None else Store(record) as store:
         collect_seldom()
         served = Sink(

@@ -54,20 +54,6 @@ def parse_endpoint(
     raise ConfigurationError(f"{text!r} is not {what}: {why}", hint=hint)
 
 
-def parse_listening(text: str) -> Endpoint:
-    """Where to listen: ``PORT`` of the loopback interface, or ``HOST:PORT``; port 0 takes a free one.
-
-    Raises ConfigurationError for anything else.
-    """
-    return parse_endpoint(
-        f"{LOOPBACK}:{text}" if _DIGITS.fullmatch(text) else text,
-        what="an address to listen at",
-        hint=f"write PORT or HOST:PORT, for instance {LOOPBACK}:9464; port 0 takes a free one",
-        default_port=None,
-        least_port=0,
-    )
-
-
 def _split(text: str) -> tuple[str, str | None] | None:
     """Host and port; None for what has a ':' too many, or none where there must be one."""
     if bracketed := _BRACKETED.fullmatch(text):

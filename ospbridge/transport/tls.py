@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ospbridge.errors import ConfigurationError, HubNotFound
-from ospbridge.transport.addresses import is_loopback, parse_endpoint, unresolved
+from ospbridge.transport.addresses import parse_endpoint, unresolved
 from ospbridge.transport.admission import set_keepalive
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ PemFile: TypeAlias = str | os.PathLike[str]
 SCHEME: Final = "tls://"
 DEFAULT_PORT: Final = 5555
 """Where the address of a server names none."""
-SERVER: Final = "a server's address"
-SERVER_HINT: Final = f"write HOST:PORT or {SCHEME}HOST:PORT, for instance 127.0.0.1:{DEFAULT_PORT}"
 _OLD: Final = frozenset({"UNSUPPORTED_PROTOCOL", "VERSION_TOO_LOW"})
 """What OpenSSL says where the other side's newest version is too old."""
 _ENDED: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
@@ -263,7 +261,10 @@ def parse_stream(text: str, *, tls: TlsFiles | None = None, insecure: bool = Fal
 
     Raises ConfigurationError for anything else.
     """
-    endpoint = parse_endpoint(text, what=SERVER, hint=SERVER_HINT, scheme=SCHEME, default_port=DEFAULT_PORT)
+    hint = f"write HOST:PORT or {SCHEME}HOST:PORT, for instance 127.0.0.1:{DEFAULT_PORT}"
+    endpoint = parse_endpoint(
+        text, what="a server's address", hint=hint, scheme=SCHEME, default_port=DEFAULT_PORT
+    )
     if text.startswith(SCHEME):
         return StreamAddress(endpoint, tls or TlsFiles(), insecure)
     if tls is not None:
@@ -271,19 +272,3 @@ def parse_stream(text: str, *, tls: TlsFiles | None = None, insecure: bool = Fal
             f"certificates were given, but {text!r} is an address without TLS", hint=f"write {SCHEME}{text}"
         )
     return StreamAddress(endpoint, None, insecure)
-
-
-def listening_at(text: str, *, secured: bool, insecure: bool) -> Endpoint:
-    """Where to listen: ``HOST:PORT``, port 0 for a free one. Raises ConfigurationError, also for another host's reach.
-
-    ``secured``: TLS is spoken there.
-    """
-    hint = f"write HOST:PORT, for instance 127.0.0.1:{DEFAULT_PORT}"
-    endpoint = parse_endpoint(text, what=SERVER, hint=hint, default_port=DEFAULT_PORT, least_port=0)
-    if not (secured or insecure or endpoint.host == "localhost" or is_loopback(endpoint.host)):
-        raise ConfigurationError(
-            f"{endpoint} can be reached by other hosts, and without TLS anybody between could read and change what is "
-            "sent",
-            hint="name a certificate, its key and a CA, or insist with --insecure",
-        )
-    return endpoint
