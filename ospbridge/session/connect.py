@@ -84,12 +84,8 @@ class LastTime:
         self._done: dict[Endpoint, float] = {}
 
     def note(self, server: Endpoint) -> None:
-        """It was just done to this one; what is settled is forgotten."""
-        now = monotonic()
-        for other, at in list(self._done.items()):
-            if now - at > RESTART_SETTLES:
-                self._done.pop(other, None)
-        self._done[server] = now
+        """It was just done to this one."""
+        self._done[server] = monotonic()
 
     def left(self, server: Endpoint) -> float:
         """Seconds until that is settled."""

@@ -114,6 +114,11 @@ class LeaseFile:
                 self.place = _made(path, lease), path
 
     @property
+    def path(self) -> Path | None:
+        """Where it is, if it is there."""
+        return None if self.place is None else self.place[1]
+
+    @property
     def stands(self) -> bool:
         """Successors find it: nobody has removed or replaced its file."""
         if self.place is None:
@@ -211,10 +216,10 @@ def _believed(directory: Path) -> bool:
     )
 
 
-def _opened(directory: Path | None) -> Iterator[tuple[int, Path, bool]]:
-    """Each lease in a directory that is to be believed: its descriptor, its path, and whether it is locked for us now.
+def _leases(server: Endpoint, directory: Path | None) -> Iterator[tuple[Lease, LeaseFile, bool]]:
+    """Leases with ``server`` in a directory that is to be believed, and whether each is locked for us now.
 
-    Whoever asks closes it. Not locked: somebody else holds it.
+    Whoever asks removes or abandons it. Not locked: somebody else holds it.
     """
     directory = directory or runtime_directory() / "leases"
     try:
@@ -226,38 +231,39 @@ def _opened(directory: Path | None) -> Iterator[tuple[int, Path, bool]]:
             descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
             continue
+        file, locked = LeaseFile(place=(descriptor, path)), True
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            locked = True
         except OSError:
             locked = False
-        if os.fstat(descriptor).st_nlink:
-            yield descriptor, path, locked
+        lease = _read(descriptor)
+        if locked and lease is None and file.stands:
+            # Unreadable and owned by nobody alive: it can free nothing.
+            file.remove()
+        elif lease is None or lease.endpoint != server or not os.fstat(descriptor).st_nlink:
+            # Or it was removed since it was found.
+            file.abandon()
         else:
-            # It was removed since it was found.
-            os.close(descriptor)
+            yield lease, file, locked
 
 
 def stale_leases(server: Endpoint, directory: Path | None = None) -> Iterator[tuple[Lease, LeaseFile]]:
     """Leases of dead sessions with ``server``, each locked for the caller, who removes or abandons it."""
-    for descriptor, path, locked in _opened(directory):
-        lease = _read(descriptor)
-        if locked and lease is not None and lease.endpoint == server:
-            yield lease, LeaseFile(place=(descriptor, path))
-            continue
-        if locked and lease is None:
-            # Unreadable and owned by nobody alive: it can free nothing.
-            path.unlink(missing_ok=True)
-        os.close(descriptor)
+    for lease, file, locked in _leases(server, directory):
+        if locked:
+            yield lease, file
+        else:
+            file.abandon()
 
 
-def _held(server: Endpoint, directory: Path | None) -> Iterator[tuple[Path, Lease]]:
+def _held(server: Endpoint, directory: Path | None) -> list[tuple[Path | None, Lease]]:
     """Leases with ``server`` that somebody has locked."""
-    for descriptor, path, locked in _opened(directory):
-        lease = _read(descriptor)
-        os.close(descriptor)
-        if not locked and lease is not None and lease.endpoint == server:
-            yield path, lease
+    held = []
+    for lease, file, locked in _leases(server, directory):
+        if not locked:
+            held.append((file.path, lease))
+        file.abandon()
+    return held
 
 
 def left_behind(server: Endpoint, directory: Path | None) -> list[str]:
@@ -349,7 +355,7 @@ class SessionLease:
     @property
     def path(self) -> Path | None:
         """Where the lease is, if there is one."""
-        return None if self._file.place is None else self._file.place[1]
+        return self._file.path
 
     @property
     def events(self) -> bool:
