@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
-import multiprocessing
 import socket
 import subprocess
 import sys
@@ -21,9 +19,7 @@ from ospbridge.envs.seeding import each_seed, osp_seed
 from ospbridge.errors import (
     AgentNotFound,
     AgentsInUse,
-    BarrierStuck,
     LocalProtocolError,
-    SessionClosed,
     SimulatorNotFound,
     UsageError,
 )
@@ -66,16 +62,6 @@ def test_seeded_episodes_equal_the_local_environment(profile: Profile, local_id:
 
 
 # --- gymnasium -----------------------------------------------------------------------------------------------------
-
-
-def test_the_spec_survives_json(two_agents: UdpSimulator) -> None:
-    env = made(two_agents, "agent1", step_timeout=3.0)
-    assert env.spec is not None
-    again = gymnasium.envs.registration.EnvSpec.from_json(env.spec.to_json())
-    assert again.kwargs == env.spec.kwargs
-    assert json.loads(env.spec.to_json())["kwargs"]["agent"] == "agent1"
-    assert env.spec.nondeterministic
-    env.close()
 
 
 @pytest.mark.parametrize(
@@ -249,29 +235,7 @@ def test_actions_that_cannot_be_sent_are_refused_and_the_episode_goes_on(two_age
     env.close()
 
 
-def test_a_closed_environment_says_so_and_closes_again(two_agents: UdpSimulator) -> None:
-    env = made(two_agents, "agent1").unwrapped
-    with pytest.raises(LocalProtocolError, match="call reset first"):
-        env.step(np.zeros(2, np.float32))
-    env.close()
-    env.close()
-    with pytest.raises(SessionClosed):
-        env.reset()
-
-
 # --- ends ------------------------------------------------------------------------------------------------------------
-
-
-def test_alone_among_two_a_reset_is_stuck_and_says_how_to_go_on(two_agents: UdpSimulator) -> None:
-    env = made(two_agents, "agent1", reset_timeout=0.5)
-    with BlockingSession.connect(str(two_agents.address)) as other:
-        other.register("agent2")
-        with pytest.raises(BarrierStuck, match="agent2") as caught:
-            env.reset(seed=1)
-        assert "ospbridge connect" in caught.value.hint
-    env.reset(seed=2)
-    env.step(np.zeros(2, np.float32))
-    env.close()
 
 
 def test_a_reset_by_another_client_truncates() -> None:
@@ -296,29 +260,3 @@ def test_a_forgotten_environment_gives_its_agent_back(two_agents: UdpSimulator) 
     del env
     gc.collect()
     assert free_agents(two_agents) == ["agent1", "agent2"]
-
-
-def _use_in_child(env: gymnasium.Env[Any, Any], what: str, results: Any) -> None:
-    try:
-        if what == "step":
-            env.step(np.zeros(2, np.float32))
-        else:
-            env.reset(seed=1)
-    except SessionClosed as error:
-        results.put(str(error))
-    env.close()
-
-
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
-@pytest.mark.parametrize("what", ["step", "reset"])
-def test_a_forked_child_leaves_its_parents_environment_alone(what: str, two_agents: UdpSimulator) -> None:
-    env = made(two_agents, "agent1")
-    env.reset(seed=1)
-    context = multiprocessing.get_context("fork")
-    results = context.Queue()
-    child = context.Process(target=_use_in_child, args=(env, what, results))
-    child.start()
-    assert "parent process" in results.get(timeout=20)
-    child.join(20)
-    env.step(np.zeros(2, np.float32))
-    env.close()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
+import multiprocessing
 import pickle
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pytest
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import AutoresetMode
 
-from ospbridge.errors import ScenarioInvalid, StepUncertain, UsageError
+from ospbridge.errors import LocalProtocolError, ScenarioInvalid, SessionClosed, StepUncertain, UsageError
 from ospbridge.osp import reset
 from ospbridge.osp.codes import ITERATIONS
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
@@ -60,6 +63,63 @@ def test_an_environment_says_that_it_cannot_be_copied_and_plays_on(
             copied(env)
         assert f"make another one where it is wanted, for instance with {ANOTHER[made]}" in caught.value.hint
     step(env)
+    env.close()
+
+
+@pytest.mark.parametrize("made, mode", [(single, None), (vector, AutoresetMode.NEXT_STEP)])
+def test_the_spec_survives_json(made: Callable[..., Any], mode: AutoresetMode | None, address: str) -> None:
+    env = made(address, step_timeout=3.0)
+    assert env.metadata.get("autoreset_mode") is mode
+    again = EnvSpec.from_json(env.spec.to_json())
+    assert again.kwargs == env.spec.kwargs
+    assert again.kwargs["simulator"] == address
+    assert env.spec.nondeterministic
+    env.close()
+
+
+@EVERY_KIND
+def test_a_step_before_the_first_reset_and_use_after_close_are_told(
+    made: Callable[..., Any], address: str
+) -> None:
+    env = made(address)
+    with pytest.raises(LocalProtocolError, match=r"call reset first|or none was begun"):
+        step(env)
+    env.close()
+    env.close()
+    with pytest.raises(SessionClosed):
+        env.reset()
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+@pytest.mark.parametrize(
+    "made, what",
+    [(single, "step"), (single, "reset"), (vector, "step"), (vector, "recv"), (parallel, "step")],
+)
+def test_a_forked_child_is_refused_and_harms_nothing(
+    made: Callable[..., Any], what: str, address: str
+) -> None:
+    env = made(address)
+    env.reset(seed=1)
+    if what == "recv":
+        env.send(rest(env))
+    doing = {"step": partial(step, env), "reset": env.reset, "recv": getattr(env, "recv", None)}[what]
+    context = multiprocessing.get_context("fork")
+    told = context.Queue()
+
+    def child() -> None:
+        try:
+            doing()
+        except SessionClosed as error:
+            told.put(error.message)
+        env.close()
+
+    process = context.Process(target=child)
+    process.start()
+    assert "parent process" in told.get(timeout=30)
+    process.join(timeout=30)
+    assert process.exitcode == 0
+    doing()
+    assert not only(step(env)[3])
     env.close()
 
 

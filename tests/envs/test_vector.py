@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 import threading
@@ -235,12 +234,10 @@ def test_disabled_waits_for_a_reset_of_those_that_ended() -> None:
 def test_a_mode_is_known_by_its_constant_its_name_and_its_value() -> None:
     for mode in AutoresetMode:
         assert mode_named(mode) is mode_named(mode.name) is mode_named(mode.value) is mode
-
-
-@pytest.mark.parametrize("given", ["next_step", None])
-def test_another_mode_is_refused_with_those_that_there_are(given: Any) -> None:
-    with pytest.raises(UsageError, match=rf"NEXT_STEP, SAME_STEP, DISABLED, got {given!r}"):
-        mode_named(given)
+    wrong: list[Any] = ["next_step", None]
+    for given in wrong:
+        with pytest.raises(UsageError, match=rf"NEXT_STEP, SAME_STEP, DISABLED, got {given!r}"):
+            mode_named(given)
 
 
 def test_a_mask_covers_a_simulator_wholly_or_not_at_all() -> None:
@@ -268,31 +265,12 @@ def test_a_mask_that_is_none_is_refused() -> None:
 # --- gymnasium -----------------------------------------------------------------------------------------------------
 
 
-def test_make_vec_makes_it_and_the_spec_survives_json() -> None:
-    with cart_poles(2) as addresses:
-        envs = fleet(addresses, 2, vectorization_mode="vector_entry_point", step_timeout=3.0)
-        assert type(envs).__name__ == "OspVectorEnv"
-        assert envs.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
-        assert envs.num_envs == 2
-        assert envs.action_space.contains(envs.action_space.sample())
-        assert envs.spec is not None
-        assert json.loads(envs.spec.to_json())["kwargs"]["simulator"] == addresses
-        envs.close()
-
-
 def test_without_copies_the_same_array_is_returned_again() -> None:
     with cart_poles(2) as addresses:
         envs = fleet(addresses, 2, copy=False)
         first, _ = envs.reset(seed=1)
         second, *_ = envs.step(carts(2))
         assert second is first
-        envs.close()
-        envs = fleet(addresses, 2)
-        first, _ = envs.reset(seed=1)
-        kept = first.copy()
-        second, *_ = envs.step(carts(2))
-        np.testing.assert_array_equal(first, kept)
-        assert not np.shares_memory(first, second)
         envs.close()
 
 
@@ -340,16 +318,6 @@ def test_a_wrong_action_is_told_before_anything_is_sent() -> None:
         envs.close()
 
 
-def test_stepping_before_the_first_reset_is_an_error() -> None:
-    with cart_poles(2) as addresses:
-        envs = fleet(addresses, 2)
-        with pytest.raises(LocalProtocolError, match="or none was begun"):
-            envs.step(carts(2))
-        envs.close()
-        with pytest.raises(SessionClosed):
-            envs.reset()
-
-
 # --- agents --------------------------------------------------------------------------------------------------------
 
 
@@ -395,8 +363,9 @@ def test_a_foreign_client_that_does_not_step_is_told_and_the_others_go_on() -> N
             (_, second) = [entry.name for entry in other.agents()]
             other.register(second)
             envs = fleet([free, shared], 2, agents="cart*", reset_timeout=0.6, step_timeout=0.6)
-            with pytest.raises(BarrierStuck):
+            with pytest.raises(BarrierStuck, match=second) as caught:
                 envs.reset(seed=1)
+            assert "ospbridge connect" in caught.value.hint
         _, info = envs.reset(seed=1)
         assert info["osp_seed"].tolist() == [1, 2]
         envs.step(carts(2))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ospbridge.errors import SessionClosed, SimulatorNotFound
+from ospbridge.errors import SimulatorNotFound
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -90,33 +89,6 @@ def test_a_simulator_that_stays_away_is_an_error_after_the_limit_and_a_reset_goe
         _, _, _, truncations, info = envs.step(actions)
         assert not truncations.any()
         assert info["reason"].tolist() == ["", ""]
-
-
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
-@pytest.mark.parametrize("halves", [False, True], ids=["whole", "in-its-midst"])
-def test_a_forked_child_cannot_step_and_harms_nothing(*, halves: bool) -> None:
-    with ExitStack() as stack:
-        envs, _ = joined(stack, 2)
-        nothing = np.zeros((2, 1), np.float32)
-        step = envs.recv if halves else partial(envs.step, nothing)
-        if halves:
-            envs.send(nothing)
-        context = multiprocessing.get_context("fork")
-        queue = context.Queue()
-
-        def child() -> None:
-            try:
-                step()
-            except SessionClosed as error:
-                queue.put(error.message)
-            envs.close()
-
-        process = context.Process(target=child)
-        process.start()
-        assert "parent process" in queue.get(timeout=30)
-        process.join(timeout=30)
-        assert process.exitcode == 0
-        assert not step()[3].any()
 
 
 def test_environments_alive_at_the_interpreters_exit_give_their_agents_back() -> None:
