@@ -17,16 +17,20 @@ from ospbridge.rllink.framing import LARGEST_TAKEN
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.server import EpisodesArrived, ServerMachine, StateWanted
 from ospbridge.rllink.weights import ModuleWeights
-from tests.daemon.relay.driving import WITHIN
+from tests.daemon.relay.driving import WITHIN, driven, until, upstream, world
 from tests.in_threads import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
+    from ospbridge.daemon.conductor import Conductor
+    from ospbridge.daemon.relay.relay import Relay
     from ospbridge.rllink.fragments import EpisodeFragment
     from tests.daemon.running import Daemon
 
 HIDDEN = 4
+TOLD: dict[str, Any] = {"activation": None, "env_steps": None, "read_pickle": True}
+"""What the settings of a server say that a user need not."""
 
 
 class TinyLearner:
@@ -69,6 +73,12 @@ class TinyLearner:
             "pi.net.mlp.0.bias": np.zeros(2, np.float32),
             "pi.log_std_clip_param_const": np.full(1, 20, np.float32),
         }
+
+    async def learned(self, batches: int) -> None:
+        await until(lambda: len(self.batches) >= batches)
+
+    async def learns(self, more: int) -> None:
+        await self.learned(len(self.batches) + more)
 
     def forget(self) -> None:
         """Start anew, as a server process does: other weights, numbered from 0."""
@@ -159,6 +169,19 @@ class TinyLearner:
             assert fragment.action_dist_inputs is not None
             if not np.allclose(expected, fragment.action_dist_inputs, atol=1e-4):
                 self.wrong.append(f"{fragment.id}: decided with other weights than number {self.seq_no}")
+
+
+@asynccontextmanager
+async def driving(
+    learner: TinyLearner, conductors: Conductor | Sequence[Conductor] | None = None, **changes: Any
+) -> AsyncIterator[Relay]:
+    """A driver for the learner, which must find nothing wrong; of one world, unless others are named."""
+    async with (
+        learner.listening() as port,
+        driven(world()[1] if conductors is None else conductors, upstream(port, **changes)) as relay,
+    ):
+        yield relay
+    assert learner.wrong == []
 
 
 class Told(TinyLearner):

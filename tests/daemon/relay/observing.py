@@ -27,7 +27,7 @@ from tests.daemon.stage import ONE, inputs
 from tests.sink import clients
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterable
     from pathlib import Path
 
     from ospbridge.daemon.conductor import Conductor
@@ -139,21 +139,28 @@ async def sink(directory: Path) -> AsyncIterator[int]:
 
 @asynccontextmanager
 async def observed(
-    conductor: Conductor,
-    port: int,
-    spool: Path,
-    dialect: Dialect = MSGPACK,
-    within: float = WITHIN,
-    **changes: Any,
+    conductor: Conductor, directory: Path, dialect: Dialect = MSGPACK, *, port: int = 1, **changes: Any
 ) -> AsyncIterator[Relay]:
+    """Its spool is in the directory; nobody listens where no port is given."""
     said: dict[str, Any] = {"mode": Mode.OBSERVE, "dialect": dialect, "limits": Limits(pong=5.0, proof=5.0)}
-    upstream = Upstream(address=parse_stream(f"127.0.0.1:{port}"), spool=spool, **(said | changes))
-    with trio.fail_after(within), Relay(upstream, [conductor]) as relay:
+    upstream = Upstream(address=parse_stream(f"127.0.0.1:{port}"), spool=directory / "s", **(said | changes))
+    with trio.fail_after(WITHIN), Relay(upstream, [conductor]) as relay:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(relay.run)
             yield relay
             nursery.cancel_scope.cancel()
         conductor.chronicle.close()
+
+
+@asynccontextmanager
+async def feeding(
+    server: Server, conductor: Conductor, directory: Path, dialect: Dialect = MSGPACK, **changes: Any
+) -> AsyncIterator[Relay]:
+    async with (
+        listening(server.serve) as port,
+        observed(conductor, directory, dialect, port=port, **changes) as relay,
+    ):
+        yield relay
 
 
 def status(relay: Relay) -> Any:
@@ -235,3 +242,9 @@ def alike(
     else:
         assert found.action_dist_inputs is found.action_logp is None
     return all(np.array(seen[name], array.dtype).tobytes() == array.tobytes() for name, array in columns)
+
+
+def all_alike(
+    seen: Iterable[dict[str, list[Any]]], found: Iterable[RecordedEpisode | EpisodeFragment]
+) -> None:
+    assert [alike(*pair) for pair in zip(seen, found, strict=True) if not alike(*pair)] == []

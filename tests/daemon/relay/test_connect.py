@@ -27,6 +27,13 @@ pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("runtime_directory")
 SHORT = 'name = "short"\n[[agent]]\n[agent.episode]\nmax_steps = 7\n'
 
 
+def short(directory: Path) -> list[str]:
+    """One agent is driven, in a scenario whose episodes end after seven steps."""
+    scenario = directory / "short.toml"
+    scenario.write_text(SHORT)
+    return ["--rllink-agents", "agent1", "--scenario", str(scenario)]
+
+
 def shown(*options: str) -> str:
     """What ``ospbridge status`` prints."""
     result = CliRunner().invoke(main, ["status", *options])
@@ -36,13 +43,10 @@ def shown(*options: str) -> str:
 
 def test_it_drives_beside_an_environment_tells_its_status_and_leaves_in_order(tmp_path: Path) -> None:
     learner = TinyLearner()
-    scenario = tmp_path / "short.toml"
-    scenario.write_text(SHORT)
-    options = ["--rllink-agents", "agent1", "--scenario", str(scenario)]
     with (
         UdpSimulator(SyntheticWorld(1, 1, agents=2), port=0) as simulator,
         learning(learner) as address,
-        Daemon(simulator.address, *drive(address, *options), directory=tmp_path) as daemon,
+        Daemon(simulator.address, *drive(address, *short(tmp_path)), directory=tmp_path) as daemon,
     ):
         enough(learner, 5)
         found = daemon.status()
@@ -68,6 +72,34 @@ def test_it_drives_beside_an_environment_tells_its_status_and_leaves_in_order(tm
         enough(learner, len(learner.batches) + 1)
         assert daemon.end(signal.SIGINT) == 0
         assert all_free(simulator)
+    assert learner.wrong == []
+
+
+def test_a_client_whose_reset_waits_for_weights_is_told_and_loses_no_patience(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = TinyLearner()
+    learner.thinks = 2.5
+    options = [*short(tmp_path), "--quorum", "2", "--rllink-batch-mode", "complete_episodes"]
+    # A client has two seconds of patience then, of which steps and resets of this simulator take a fraction.
+    monkeypatch.setattr("ospbridge.session.hub_client.answer_limits", lambda _: (30.0, 2.0))
+    with (
+        UdpSimulator(SyntheticWorld(1, 1, agents=2), port=0) as simulator,
+        learning(learner) as address,
+        Daemon(simulator.address, *drive(address, *options), directory=tmp_path) as daemon,
+    ):
+        daemon.wait_until("waiting for reset", "agent1")
+        seat = HubClient.connect().attach("agent2")
+        for _ in range(4):
+            seat.reset(0)
+            told = [seat.step(np.zeros(1, np.float32)) for _ in range(7)]
+            assert [each.truncated for each in told] == [False] * 6 + [True]
+        # A batch is three episodes.
+        assert len(learner.batches) == 1
+        episodes = [line["agent"] for line in daemon.lines("episode")]
+        assert sorted(episodes) == ["agent1"] * 4 + ["agent2"] * 4
+        assert daemon.lines("the driver's reset failed") == []
+        seat.close()
     assert learner.wrong == []
 
 

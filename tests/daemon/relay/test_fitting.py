@@ -11,29 +11,24 @@ from gymnasium import spaces
 from structlog.testing import capture_logs
 
 from ospbridge.daemon.relay.acting import Kind
-from ospbridge.daemon.relay.spaces import (
-    SaidSpaces,
-    described,
-    require_same_actions,
-)
+from ospbridge.daemon.relay.spaces import SaidSpaces, described, require_same_actions
 from ospbridge.errors import ConfigurationError, UsageError
 from ospbridge.interface import BoxSpace, DiscreteSpace
 from ospbridge.rllink.dialects import JSON, MSGPACK
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.weights import MlirWeights, ModuleWeights, OnnxWeights
-from tests.daemon.relay.driving import back, driven, until, upstream, world
-from tests.daemon.relay.learner import Told
+from tests.daemon.relay.driving import back, until
 from tests.daemon.relay.observing import (
     Player,
     Server,
     all_arrived,
+    feeding,
     listening,
     module,
     observed,
     sink,
     status,
 )
-from tests.daemon.relay.test_driving_through_changes import unfit
 from tests.daemon.stage import ONE
 from tests.policy.onnx_models import recorded
 from tests.policy.weights import module_weights
@@ -46,7 +41,6 @@ if TYPE_CHECKING:
     from ospbridge.rllink.weights import Weights
 
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
-NUMBERS = "the upstream may not survive actions that are numbers"
 NUMBER = spaces.Box(-1, 1, (1,))
 BOX = "its actions are a box of 1 number"
 UNKNOWN = "the upstream does not say what its module takes"
@@ -70,22 +64,50 @@ def recurrent(observations: int | None, outputs: int) -> ModuleWeights:
     return ModuleWeights({name: np.zeros(shape, np.float32) for name, shape in shapes.items()}, 1)
 
 
+def said(logs: list[Any], event: str) -> list[Any]:
+    return [line for line in logs if line["event"] == event]
+
+
 @pytest.mark.parametrize(
-    "weights, why",
+    "weights, settings, why",
     [
-        (module(3, 2), "its observations have 1 number, the server's module takes 3"),
-        (module(1, 4), "its actions were drawn from 2 numbers, the server's module puts out 4"),
-        (OnnxWeights(recorded("discrete"), 1), "the server's module takes 4"),
+        (module(3, 2), {}, "its observations have 1 number, the server's module takes 3"),
+        (module(1, 4), {}, "its actions were drawn from 2 numbers, the server's module puts out 4"),
+        (OnnxWeights(recorded("discrete"), 1), {}, "the server's module takes 4"),
+        (recurrent(5, 2), {}, "its observations have 1 number, the server's module takes 5"),
+        (recurrent(1, 3), {}, "its actions were drawn from 2 numbers, the server's module puts out 3"),
+        (recurrent(None, 3), {}, "its actions were drawn from 2 numbers, the server's module puts out 3"),
+        (None, {"action": spaces.Discrete(2)}, f"{BOX}, the server learns for one of 2 choices"),
+        (None, {"action": spaces.Box(-1, 1, (2,))}, f"{BOX}, the server learns for a box of 2 numbers"),
+        (None, {"action": spaces.MultiDiscrete([2, 2])}, f"{BOX}, the server learns for MultiDiscrete"),
+        # These weights do not tell it.
+        (
+            recurrent(None, 2),
+            {"action": NUMBER, "observation": spaces.Box(-1, 1, (84, 84, 3))},
+            "of the shape (84, 84, 3)",
+        ),
+        (
+            recurrent(None, 2),
+            {"action": NUMBER, "observation": spaces.Dict({"a": NUMBER})},
+            "of the kind Dict",
+        ),
     ],
-    ids=["observations", "actions", "ONNX"],
+    ids=[
+        *("observations", "actions", "ONNX"),
+        *("observations of an LSTM", "actions of an LSTM", "actions of an LSTM alone"),
+        *("choices by its settings", "numbers by its settings", "another space by its settings"),
+        *("a shape by its settings", "a kind by its settings"),
+    ],
 )
 async def test_it_waits_for_a_server_that_it_fits(
-    conductor: Conductor, tmp_path: Path, weights: Weights, why: str
+    conductor: Conductor, tmp_path: Path, weights: Weights | None, settings: dict[str, Any], why: str
 ) -> None:
     wrong, right = Server(), Server()
-    wrong.weights = weights
+    wrong.weights = weights or wrong.weights
+    if settings:
+        wrong.config = pickled(**settings)
     with capture_logs() as logs:
-        async with observed(conductor, 1, tmp_path / "s") as relay:
+        async with observed(conductor, tmp_path, read_pickle=True) as relay:
             player = Player(conductor)
             async with listening(wrong.serve) as port:
                 back(relay, port)
@@ -98,39 +120,11 @@ async def test_it_waits_for_a_server_that_it_fits(
             assert relay.status.discarded == 0
             assert relay.status.trouble == ""
     assert len(right.arrived) == 2
-    (told,) = [line for line in logs if line["event"] == "experience does not fit the upstream"]
-    assert "of agent 'a'" in told["reason"]
-    assert why in told["reason"]
-    assert str(tmp_path / "s") in told["hint"]
-
-
-@pytest.mark.parametrize(
-    "given, why",
-    [
-        ({"action": spaces.Discrete(2)}, f"{BOX}, the server learns for one of 2 choices"),
-        ({"action": spaces.Box(-1, 1, (2,))}, f"{BOX}, the server learns for a box of 2 numbers"),
-        ({"action": spaces.MultiDiscrete([2, 2])}, f"{BOX}, the server learns for MultiDiscrete"),
-        ({"action": NUMBER, "observation": spaces.Box(-1, 1, (84, 84, 3))}, "of the shape (84, 84, 3)"),
-        ({"action": NUMBER, "observation": spaces.Dict({"a": NUMBER})}, "of the kind Dict"),
-    ],
-)
-async def test_a_server_whose_settings_say_that_it_learns_for_others_is_sent_nothing(
-    conductor: Conductor, tmp_path: Path, given: dict[str, Any], why: str
-) -> None:
-    server = Server()
-    server.config = pickled(**given)
-    if "observation" in given:
-        # These weights do not tell it.
-        server.weights = recurrent(None, 2)
-    with capture_logs() as logs:
-        async with (
-            listening(server.serve) as port,
-            observed(conductor, port, tmp_path / "s", read_pickle=True) as relay,
-        ):
-            await Player(conductor).play()
-            await until(lambda: why in relay.status.trouble)
-    assert server.arrived == []
-    assert not [line for line in logs if line["event"] == UNKNOWN]
+    assert not settings or not said(logs, UNKNOWN)
+    (line,) = said(logs, "experience does not fit the upstream")
+    assert "of agent 'a'" in line["reason"]
+    assert why in line["reason"]
+    assert str(tmp_path / "s") in line["hint"]
 
 
 @pytest.mark.parametrize(
@@ -148,27 +142,23 @@ async def test_a_server_whose_settings_say_that_it_learns_for_others_is_sent_not
     ids=["actions", "observations", "MLIR", "all is known"],
 )
 async def test_what_weights_do_not_tell_is_told_once_for_each_connection(
-    conductor: Conductor,
-    tmp_path: Path,
-    config: SetConfig | None,
-    weights: Weights,
-    reason: str | None,
+    conductor: Conductor, tmp_path: Path, config: SetConfig | None, weights: Weights, reason: str | None
 ) -> None:
     server = Server()
     server.config, server.weights = config or server.config, weights
     with capture_logs() as logs:
-        async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+        async with feeding(server, conductor, tmp_path) as relay:
             player = Player(conductor)
             for _ in range(3):
                 await player.play()
                 await all_arrived(relay)
             assert server.asked == server.connections == 1
     assert len(server.arrived) == 3
-    told = [line for line in logs if line["event"] == UNKNOWN]
-    assert len(told) == (reason is not None)
-    assert all(str(reason) in line["reason"] for line in told)
+    lines = said(logs, UNKNOWN)
+    assert len(lines) == (reason is not None)
+    assert all(str(reason) in line["reason"] for line in lines)
     if config is not None:
-        assert "--rllink-read-pickle" in told[0]["hint"]
+        assert "--rllink-read-pickle" in lines[0]["hint"]
 
 
 @pytest.mark.parametrize(
@@ -180,43 +170,21 @@ async def test_an_old_server_of_rllibs_that_may_end_over_actions_that_are_number
     server = Server()
     server.config = SetConfig(env_steps_per_sample=10, server=name)
     with capture_logs() as logs:
-        async with (
-            listening(server.serve) as port,
-            observed(conductor, port, tmp_path / "s", dialect) as relay,
-        ):
+        async with feeding(server, conductor, tmp_path, dialect) as relay:
             player = Player(conductor)
             for _ in range(2):
                 await player.play()
                 await all_arrived(relay)
-    lines = [line for line in logs if line["event"] == NUMBERS]
+    lines = said(logs, "the upstream may not survive actions that are numbers")
     assert [line["actions"] for line in lines] == ["a box of 1 number"] * told
     assert all("Ray 2.47 and 2.48" in line["hint"] for line in lines)
-
-
-@pytest.mark.parametrize(
-    "widths, why",
-    [
-        ((5, 2), "its observations have 1 number, the server's module takes 5"),
-        ((1, 3), "its actions were drawn from 2 numbers, the server's module puts out 3"),
-        ((None, 3), "its actions were drawn from 2 numbers, the server's module puts out 3"),
-    ],
-)
-async def test_a_module_with_an_lstm_is_sent_nothing_of_another_width(
-    conductor: Conductor, tmp_path: Path, widths: tuple[int | None, int], why: str
-) -> None:
-    server = Server()
-    server.weights = recurrent(*widths)
-    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
-        await Player(conductor).play()
-        await until(lambda: why in relay.status.trouble)
-    assert server.arrived == []
 
 
 @pytest.mark.parametrize("weights", [module(1, 2), None], ids=["gives weights", "gives none"])
 async def test_what_was_played_without_annotations_waits_for_a_server_that_needs_none(
     conductor: Conductor, tmp_path: Path, weights: ModuleWeights | None
 ) -> None:
-    async with observed(conductor, 1, tmp_path / "s", unannotated=True):
+    async with observed(conductor, tmp_path, unannotated=True):
         player = Player(conductor, annotates=False)
         await player.play()
         conductor.leave([player.attachment])
@@ -224,18 +192,20 @@ async def test_what_was_played_without_annotations_waits_for_a_server_that_needs
     learner.weights = weights
     # As another daemon, which was started without that option.
     with capture_logs() as logs:
-        async with observed(conductor, 1, tmp_path / "s") as relay:
+        async with observed(conductor, tmp_path) as relay:
             async with listening(learner.serve) as port:
                 back(relay, port)
                 await until(lambda: "it has no action_logp" in relay.status.trouble)
             assert learner.arrived == []
             assert status(relay).entries == 1
+            # A sink is not asked, and takes what comes.
             async with sink(tmp_path / "in") as port:
                 back(relay, port)
                 await all_arrived(relay)
             assert (relay.status.delivered, relay.status.discarded, relay.status.trouble) == (5, 0, "")
-    (told,) = [line for line in logs if line["event"] == "experience does not fit the upstream"]
-    assert "--rllink-unannotated" in told["reason"]
+    assert not said(logs, "a client is dismissed")
+    (line,) = said(logs, "experience does not fit the upstream")
+    assert "--rllink-unannotated" in line["reason"]
 
 
 async def test_a_server_that_gives_no_weights_is_sent_all_the_same_and_asked_again_when_it_comes_back(
@@ -244,7 +214,7 @@ async def test_a_server_that_gives_no_weights_is_sent_all_the_same_and_asked_aga
     server = Server()
     server.weights = None
     with capture_logs() as logs:
-        async with observed(conductor, 1, tmp_path / "s") as relay:
+        async with observed(conductor, tmp_path) as relay:
             player = Player(conductor)
             async with listening(server.serve) as port:
                 back(relay, port)
@@ -256,100 +226,26 @@ async def test_a_server_that_gives_no_weights_is_sent_all_the_same_and_asked_aga
             async with listening(server.serve, port):
                 await until(lambda: "the server's module takes 3" in relay.status.trouble)
     assert len(server.arrived) == 1
-    told = [line for line in logs if line["event"] == UNKNOWN]
-    assert [line["connections"] for line in told] == [2]
-
-
-async def test_a_sink_is_not_asked_and_takes_what_comes(conductor: Conductor, tmp_path: Path) -> None:
-    with capture_logs() as logs:
-        async with sink(tmp_path / "in") as port, observed(conductor, port, tmp_path / "s") as relay:
-            await Player(conductor).play()
-            await all_arrived(relay)
-            assert relay.link.connections == 1
-    assert not [line for line in logs if line["event"] == "a client is dismissed"]
+    assert [line["connections"] for line in said(logs, UNKNOWN)] == [2]
 
 
 async def test_agents_of_another_kind_are_not_admitted_beside_those_that_are(
     conductor: Conductor, tmp_path: Path
 ) -> None:
-    conductor.lockstep.held["b"].task.observation_space = BoxSpace(
-        np.zeros(3, np.float32), np.ones(3, np.float32)
-    )
-    async with observed(conductor, 1, tmp_path / "s"):
-        Player(conductor)
+    wide = BoxSpace(np.zeros(3, np.float32), np.ones(3, np.float32))
+    conductor.lockstep.held["b"].task.observation_space = wide
+    async with observed(conductor, tmp_path):
+        a = Player(conductor).attachment
         with pytest.raises(
             UsageError, match=r"'b' has 3 observations, 1 input.* with 1 observation, 1 input"
         ) as no:
             conductor.attach(["b"], ONE, annotates=True)
         assert "--rllink-agents" in no.value.hint
-        (player,) = conductor.lockstep.attachments
-        assert player.name == "a"
-        conductor.leave([player])
+        assert conductor.lockstep.attachments == [a]
+        conductor.leave([a])
         conductor.attach(["b"], ONE, annotates=True)
-    async with observed(conductor, 1, tmp_path / "t", unannotated=True):
+    async with observed(conductor, tmp_path, unannotated=True):
         conductor.attach(["b"], ONE, annotates=True)
-
-
-# --- driving -----------------------------------------------------------------------------------------------------
-
-
-TOLD: dict[str, Any] = {"env_steps": None, "read_pickle": True}
-
-
-@pytest.mark.parametrize(
-    "space, choices, reason",
-    [
-        (
-            spaces.Discrete(2),
-            0,
-            "is a box of 1 number, the one that the server learns for is one of 2",
-        ),
-        (NUMBER, 2, "is one of 2 choices, the one that the server learns for is a box of 1 number"),
-        (spaces.MultiDiscrete([2]), 2, "the one that the server learns for is MultiDiscrete"),
-    ],
-)
-async def test_a_server_that_learns_for_other_actions_does_not_act(
-    space: Any, choices: int, reason: str
-) -> None:
-    learner = Told({"action_space": space})
-    session, conductor = world()
-    if choices:
-        conductor.lockstep.held["a"].task.action_space = DiscreteSpace(choices)
-    with capture_logs() as logs:
-        async with learner.listening() as port, driven(conductor, upstream(port, **TOLD)):
-            await until(lambda: len(unfit(logs)) >= 2)
-    assert reason in unfit(logs)[0]["reason"]
-    assert "action space" in unfit(logs)[0]["hint"]
-    assert session.steps == []
-    assert learner.batches == []
-
-
-@pytest.mark.parametrize("read", [True, False])
-async def test_actions_that_a_server_does_not_tell_are_assumed_and_that_is_told(read: bool) -> None:
-    learner = Told({"action_space": NUMBER})
-    _, conductor = world()
-    with capture_logs() as logs:
-        async with learner.listening() as port, driven(conductor, upstream(port, read_pickle=read)):
-            await until(lambda: len(learner.batches) >= 2)
-    told = [line for line in logs if "RLlib's defaults are assumed" in line["event"]]
-    assert [line.get("actions") for line in told] == ([] if read else ["a box of 1 number"])
-    assert all("--rllink-read-pickle" in line["hint"] for line in told)
-    assert learner.wrong == []
-
-
-@pytest.mark.parametrize("most", [1.0, 3.0])
-async def test_bounds_that_a_server_has_otherwise_are_told_once(most: float) -> None:
-    learner = Told({"action_space": spaces.Box(-most, most, (1,))})
-    _, conductor = world()
-    conductor.lockstep.held["a"].task.action_space = BoxSpace(
-        np.full(1, -2.0, np.float32), np.full(1, 2.0, np.float32)
-    )
-    with capture_logs() as logs:
-        async with learner.listening() as port, driven(conductor, upstream(port, **TOLD)):
-            await until(lambda: len(learner.batches) >= 2)
-    told = [line["reason"] for line in logs if line["event"] == "the upstream's actions have other bounds"]
-    between = "number 0 of an action is between -2 and 2 for the agents, and between -3 and 3 for the server"
-    assert told == ([between] if most == 3.0 else [])
 
 
 # --- choices and numbers are told apart, where anything tells them apart -----------------------------------------
@@ -362,16 +258,14 @@ def box(*shape: int) -> BoxSpace:
     return BoxSpace(-np.ones(shape, np.float32), np.ones(shape, np.float32))
 
 
-async def test_a_model_of_a_gaussian_is_no_policy_of_choices_unless_it_may_be_a_users_own() -> None:
-    kind, model = Kind(box(16), CHOICES), recorded("box")
+async def test_a_gaussian_is_no_policy_of_choices_unless_it_may_be_a_users_own() -> None:
+    model, nothing = recorded("box"), SaidSpaces()
     with pytest.raises(ConfigurationError, match=r"is one of 4 choices, .* is a box of 2 numbers") as caught:
-        require_same_actions(kind, SaidSpaces(), described(model, named=False))
+        require_same_actions(Kind(box(16), CHOICES), nothing, described(model, named=False))
     assert "action space" in caught.value.hint
-    require_same_actions(kind, SaidSpaces(), described(model, named=True))
-    require_same_actions(Kind(box(16), box(2)), SaidSpaces(), described(model, named=False))
-
-
-async def test_free_deviations_are_no_policy_of_choices_whosever_they_are() -> None:
+    require_same_actions(Kind(box(16), CHOICES), nothing, described(model, named=True))
+    require_same_actions(Kind(box(16), box(2)), nothing, described(model, named=False))
+    # Free deviations are none, whosever they are.
     weights = module_weights(inputs=5, hiddens=(8,), outputs=2) | {"pi.log_std": np.zeros(2, np.float32)}
     with pytest.raises(ConfigurationError, match="a box of 2 numbers"):
-        require_same_actions(Kind(box(5), CHOICES), SaidSpaces(), described(weights, named=True))
+        require_same_actions(Kind(box(5), CHOICES), nothing, described(weights, named=True))

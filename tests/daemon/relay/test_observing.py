@@ -19,7 +19,18 @@ from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.parcels import unpacked
 from tests.daemon.relay.driving import until
-from tests.daemon.relay.observing import Player, Server, alike, all_arrived, listening, observed, sink, status
+from tests.daemon.relay.observing import (
+    Player,
+    Server,
+    alike,
+    all_alike,
+    all_arrived,
+    feeding,
+    listening,
+    observed,
+    sink,
+    status,
+)
 from tests.daemon.stage import ONE, TWO, FakeSession, conductor_of, inputs
 
 if TYPE_CHECKING:
@@ -29,7 +40,6 @@ if TYPE_CHECKING:
     from ospbridge.rllink.fragments import EpisodeFragment
 
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
-WITHIN = 30.0
 
 
 # --- what arrives ----------------------------------------------------------------------------------------------------
@@ -40,7 +50,7 @@ async def test_every_episode_arrives_as_the_environment_saw_it(
     conductor: Conductor, tmp_path: Path, dialect: Dialect
 ) -> None:
     with capture_logs() as logs:
-        async with sink(tmp_path / "in") as port, observed(conductor, port, tmp_path / "s", dialect) as relay:
+        async with sink(tmp_path / "in") as port, observed(conductor, tmp_path, dialect, port=port) as relay:
             player = Player(conductor)
             for weights in range(4):
                 await player.play(weights=weights)
@@ -50,8 +60,8 @@ async def test_every_episode_arrives_as_the_environment_saw_it(
     found = list(read_recording(tmp_path / "in"))
     assert len(found) == 4
     assert len({episode.id for episode in found}) == 4
-    for seen, episode in zip(player.episodes, found, strict=True):
-        assert alike(seen, episode)
+    all_alike(player.episodes, found)
+    for episode in found:
         assert (episode.agent, episode.simulator, episode.how) == ("a", "sim:1", "terminated")
     assert [episode.weights_seq_no for episode in found] == [0, 1, 2, 3]
     assert [entry["weights_seq_no"] for entry in logs if entry["event"] == "episode"] == [0, 1, 2, 3]
@@ -62,7 +72,7 @@ async def test_an_episode_goes_up_as_truncated_however_the_bridge_or_a_reset_end
 ) -> None:
     session: Any = conductor._keeper.session
     server = Server()
-    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+    async with feeding(server, conductor, tmp_path) as relay:
         player = Player(conductor, "b")
         await player.play(2)  # reset before its end
         await player.play(3)
@@ -76,30 +86,26 @@ async def test_an_episode_goes_up_as_truncated_however_the_bridge_or_a_reset_end
         conductor._keeper.broken = ""
         await player.play(1)
         conductor.leave([player.attachment], "the connection to its environment ended")  # killed
-        await until(lambda: len(server.arrived) == 4)
         await all_arrived(relay)
     assert [fragment.steps for fragment in server.arrived] == [2, 4, 2, 1]
-    for seen, fragment in zip(player.episodes, server.arrived, strict=True):
-        assert alike(seen, fragment)
+    all_alike(player.episodes, server.arrived)
+    for fragment in server.arrived:
         assert (fragment.terminated, fragment.truncated, fragment.t_started) == (False, True, 0)
 
 
 async def test_what_is_under_way_when_the_daemon_stops_is_sent_by_the_next_one(
     conductor: Conductor, tmp_path: Path
 ) -> None:
-    async with observed(conductor, 1, tmp_path / "s") as relay:
+    async with observed(conductor, tmp_path) as relay:
         player = Player(conductor)
         await player.play()
         await player.play(3)
         await until(lambda: status(relay).entries == 1)
         assert relay.status.trouble
     server = Server()
-    async with (
-        listening(server.serve) as port,
-        observed(conductor_of(FakeSession("a")), port, tmp_path / "s"),
-    ):
+    async with feeding(server, conductor_of(FakeSession("a")), tmp_path):
         await until(lambda: len(server.arrived) == 2)
-    assert [alike(*pair) for pair in zip(player.episodes, server.arrived, strict=True)] == [True, True]
+    all_alike(player.episodes, server.arrived)
 
 
 async def test_an_upstream_that_comes_back_gets_all_in_order_under_the_same_ids(
@@ -108,7 +114,7 @@ async def test_an_upstream_that_comes_back_gets_all_in_order_under_the_same_ids(
     server = Server()
     async with listening(server.serve) as port:
         pass
-    async with observed(conductor, port, tmp_path / "s") as relay:
+    async with observed(conductor, tmp_path, port=port) as relay:
         player = Player(conductor)
         for _ in range(3):
             async with listening(server.serve, port):
@@ -122,7 +128,7 @@ async def test_an_upstream_that_comes_back_gets_all_in_order_under_the_same_ids(
     for fragment in server.arrived:
         first.setdefault(fragment.id, fragment)
     assert len(first) == 9
-    assert all(alike(*pair) for pair in zip(player.episodes, first.values(), strict=True))
+    all_alike(player.episodes, first.values())
 
 
 @pytest.mark.parametrize("rllib", [True, False])
@@ -133,7 +139,7 @@ async def test_what_rllib_may_have_read_already_comes_under_another_id_and_to_ot
     if rllib:
         server.config = SetConfig(pickled=pickle.dumps({}))
     server.hangs_up = 2
-    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+    async with feeding(server, conductor, tmp_path) as relay:
         player = Player(conductor)
         await player.play()
         await all_arrived(relay)
@@ -145,8 +151,7 @@ async def test_what_rllib_may_have_read_already_comes_under_another_id_and_to_ot
     assert all(again.startswith(ids[0]) for again in ids[:3])
     assert not ids[3].startswith(ids[0])
     assert "-" not in ids[3]  # as its environment's daemon named it
-    seen = [player.episodes[0]] * 3 + [player.episodes[1]]
-    assert all(alike(*pair) for pair in zip(seen, server.arrived, strict=True))
+    all_alike([player.episodes[0]] * 3 + [player.episodes[1]], server.arrived)
 
 
 async def test_what_a_daemon_before_may_have_sent_to_rllib_comes_under_another_id(
@@ -154,14 +159,14 @@ async def test_what_a_daemon_before_may_have_sent_to_rllib_comes_under_another_i
 ) -> None:
     server = Server()
     server.config = SetConfig(pickled=pickle.dumps({}))
-    async with observed(conductor, 1, tmp_path / "s") as relay:
+    async with observed(conductor, tmp_path) as relay:
         player = Player(conductor)
         await player.play()
         await until(lambda: status(relay).entries == 1)
         conductor.leave([player.attachment])
     with Spool(tmp_path / "s") as spool:
         (entry,) = spool.take(steps=1, size=1)
-    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+    async with feeding(server, conductor, tmp_path) as relay:
         await Player(conductor).play()
         await all_arrived(relay)
     one, other = (fragment.id for fragment in server.arrived)
@@ -176,11 +181,10 @@ async def test_a_long_episode_comes_in_pieces(
 ) -> None:
     monkeypatch.setattr(observing, "LONGEST", 4)
     server = Server()
-    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s", dialect) as relay:
+    async with feeding(server, conductor, tmp_path, dialect) as relay:
         player = Player(conductor, "b")
         await player.play(10)
         conductor.leave([player.attachment])
-        await until(lambda: len(server.arrived) == 3)
         await all_arrived(relay)
     assert [(piece.t_started, piece.steps) for piece in server.arrived] == [(0, 4), (4, 4), (8, 2)]
     assert len({piece.id for piece in server.arrived}) == 1
@@ -195,7 +199,7 @@ async def test_a_long_episode_comes_in_pieces(
 async def test_who_does_not_annotate_is_refused_with_both_ways_out(
     conductor: Conductor, tmp_path: Path
 ) -> None:
-    async with observed(conductor, 1, tmp_path / "s"):
+    async with observed(conductor, tmp_path):
         with pytest.raises(UsageError, match=r"'a' is observed .* needs action_logp") as refused:
             conductor.attach(["a"], ONE, annotates=False)
         assert "annotates=True" in refused.value.hint
@@ -215,22 +219,18 @@ async def test_agents_of_other_names_are_nobodys_business(
     session.ending = {wanted: 5}
     conductor = conductor_of(session)
     server = Server()
-    async with (
-        listening(server.serve) as port,
-        observed(conductor, port, tmp_path / "s", agents=patterns) as relay,
-    ):
+    async with feeding(server, conductor, tmp_path, agents=patterns) as relay:
         other = Player(conductor, unwanted, annotates=False)
         await other.play(3)
         conductor.leave([other.attachment])
         player = Player(conductor, wanted)
         await player.play()
-        await until(lambda: server.arrived)
         await all_arrived(relay)
     assert [fragment.agent for fragment in server.arrived] == [wanted]
 
 
 async def test_a_driver_of_the_relay_is_no_environment(conductor: Conductor, tmp_path: Path) -> None:
-    async with observed(conductor, 1, tmp_path / "s") as relay:
+    async with observed(conductor, tmp_path) as relay:
         (driver,) = conductor.attach(["a"], ONE)
         await conductor.reset([driver], 1, 1)
         for _ in range(5):
@@ -245,15 +245,11 @@ async def test_without_annotations_episodes_go_where_none_are_needed(
     conductor: Conductor, tmp_path: Path
 ) -> None:
     server = Server()
-    async with (
-        listening(server.serve) as port,
-        observed(conductor, port, tmp_path / "s", unannotated=True) as relay,
-    ):
+    async with feeding(server, conductor, tmp_path, unannotated=True) as relay:
         plain, noted = Player(conductor, annotates=False), Player(conductor, annotates=True)
         await plain.play()
         await noted.play()
         await plain.play()
-        await until(lambda: len(server.arrived) == 3)
         await all_arrived(relay)
     first, second, third = server.arrived
     assert alike(plain.episodes[0], first, noted=False)
@@ -262,7 +258,7 @@ async def test_without_annotations_episodes_go_where_none_are_needed(
 
 
 async def test_annotations_must_fit_the_action(conductor: Conductor, tmp_path: Path) -> None:
-    async with observed(conductor, 1, tmp_path / "s"):
+    async with observed(conductor, tmp_path):
         player = Player(conductor)
         for size in (0, 4, 7, 12):
             with pytest.raises(LocalProtocolError, match="'a' must have 2 numbers"):
@@ -282,7 +278,7 @@ async def test_an_action_that_was_limited_goes_up_as_it_was_drawn_or_it_is_told_
     inputs_of_it = np.array([0.5, 0.3], np.float32)
     actions = []
     with capture_logs() as logs:
-        async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+        async with feeding(server, conductor, tmp_path) as relay:
             player = Player(conductor)
             await player.reset()
             for _ in range(5):

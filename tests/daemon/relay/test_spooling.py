@@ -20,7 +20,7 @@ from ospbridge.record.spool import Spool, WhenFull
 from ospbridge.record.spool_file import SpoolFile
 from ospbridge.transport.tls import parse_stream
 from tests.daemon.relay.driving import until
-from tests.daemon.relay.observing import Player, Server, alike, all_arrived, listening, observed, status
+from tests.daemon.relay.observing import Player, Server, all_alike, all_arrived, feeding, observed, status
 from tests.daemon.stage import inputs
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ WITHIN = 30.0
 
 async def test_an_episode_with_a_number_that_is_none_stays_here(conductor: Conductor, tmp_path: Path) -> None:
     server = Server()
-    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+    async with feeding(server, conductor, tmp_path) as relay:
         player = Player(conductor)
         await player.reset()
         player.attachment.read_note(Note(np.zeros(2, "<f4").tobytes(), float("nan")))
@@ -59,7 +59,7 @@ async def test_the_one_episode_that_an_upstream_does_not_survive_is_set_aside(
 ) -> None:
     server = Server(lambda fragment: fragment.weights_seq_no == 3)
     with capture_logs() as logs:
-        async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+        async with feeding(server, conductor, tmp_path) as relay:
             player = Player(conductor)
             for weights in range(6):
                 await player.play(weights=weights)
@@ -76,7 +76,7 @@ async def test_an_upstream_that_takes_nothing_loses_nothing(
     conductor: Conductor, tmp_path: Path, episodes: int
 ) -> None:
     server, closed = Server(lambda _: bool(closed)), [True]
-    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+    async with feeding(server, conductor, tmp_path) as relay:
         player = Player(conductor)
         for _ in range(episodes):
             await player.play()
@@ -99,7 +99,7 @@ async def test_an_upstream_that_takes_nothing_loses_nothing(
 async def test_a_damaged_entry_is_left_out(
     conductor: Conductor, tmp_path: Path, change: str, reason: str
 ) -> None:
-    async with observed(conductor, 1, tmp_path / "s") as relay:
+    async with observed(conductor, tmp_path) as relay:
         player = Player(conductor)
         for _ in range(3):
             await player.play()
@@ -110,11 +110,10 @@ async def test_a_damaged_entry_is_left_out(
     database.close()
     server = Server()
     with capture_logs() as logs:
-        async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+        async with feeding(server, conductor, tmp_path) as relay:
             await all_arrived(relay)
             assert (relay.status.delivered, relay.status.discarded) == (10, 5)
-    assert alike(player.episodes[0], server.arrived[0])
-    assert alike(player.episodes[2], server.arrived[1])
+    all_alike([player.episodes[0], player.episodes[2]], server.arrived)
     assert [entry["reason"] for entry in logs if entry["event"] == "an episode is given up"] == [reason]
 
 
@@ -124,7 +123,7 @@ async def test_an_episode_that_goes_on_is_sent_in_parts_while_it_does(
     monkeypatch.setattr(observing, "LARGEST", 2000)
     monkeypatch.setattr("ospbridge.record.collecting.TOGETHER", 8)
     server = Server()
-    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+    async with feeding(server, conductor, tmp_path) as relay:
         player = Player(conductor, "b")
         await player.play(100)
         await until(lambda: server.arrived)
@@ -179,7 +178,7 @@ async def test_a_full_spool_drops_as_it_was_told(
     conductor: Conductor, tmp_path: Path, policy: WhenFull
 ) -> None:
     with capture_logs() as logs:
-        async with observed(conductor, 1, tmp_path / "s", spool_limit=4000, spool_full=policy) as relay:
+        async with observed(conductor, tmp_path, spool_limit=4000, spool_full=policy) as relay:
             player = Player(conductor)
             for _ in range(10):
                 await player.play()
@@ -191,10 +190,10 @@ async def test_a_full_spool_drops_as_it_was_told(
             assert kept + dropped == 10
             assert 0 < status(relay).bytes <= 4000
     server = Server()
-    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+    async with feeding(server, conductor, tmp_path) as relay:
         await all_arrived(relay)
     expected = player.episodes[-kept:] if policy is WhenFull.DROP_OLDEST else player.episodes[:kept]
-    assert [alike(*pair) for pair in zip(expected, server.arrived, strict=True)] == [True] * kept
+    all_alike(expected, server.arrived)
 
 
 @contextmanager
@@ -214,7 +213,7 @@ async def test_a_spool_whose_file_is_removed_loses_nothing_and_is_told(
     monkeypatch.setattr("ospbridge.record.spool.LOOK_AFTER", 0.02)
     monkeypatch.setattr("ospbridge.daemon.relay.observing.LOOK_AGAIN", 0.02)
     with capture_logs() as logs:
-        async with observed(conductor, 1, tmp_path / "s") as relay:
+        async with observed(conductor, tmp_path) as relay:
             player = Player(conductor)
             await player.play()
             await until(lambda: status(relay).entries == 1)
@@ -223,9 +222,9 @@ async def test_a_spool_whose_file_is_removed_loses_nothing_and_is_told(
             await player.play()
             await until(lambda: status(relay).entries == 2)
     server = Server()
-    async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+    async with feeding(server, conductor, tmp_path) as relay:
         await all_arrived(relay)
-    assert [alike(*pair) for pair in zip(player.episodes, server.arrived, strict=True)] == [True] * 2
+    all_alike(player.episodes, server.arrived)
 
 
 async def test_a_disk_that_is_full_holds_up_no_step_and_is_told(
@@ -233,7 +232,7 @@ async def test_a_disk_that_is_full_holds_up_no_step_and_is_told(
 ) -> None:
     server = Server()
     with capture_logs() as logs:
-        async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+        async with feeding(server, conductor, tmp_path) as relay:
             player = Player(conductor)
             with failing_disk(monkeypatch):
                 for _ in range(5):
@@ -244,7 +243,7 @@ async def test_a_disk_that_is_full_holds_up_no_step_and_is_told(
             await until(lambda: len(server.arrived) == 5)
             await until(lambda: any(entry["event"] == "episodes are spooled again" for entry in logs))
             await all_arrived(relay)
-    assert [alike(*pair) for pair in zip(player.episodes, server.arrived, strict=True)] == [True] * 5
+    all_alike(player.episodes, server.arrived)
 
 
 async def test_a_disk_that_hangs_keeps_nobody_from_leaving_and_from_giving_agents_back(
@@ -262,7 +261,7 @@ async def test_a_disk_that_hangs_keeps_nobody_from_leaving_and_from_giving_agent
     monkeypatch.setattr(shipping, "LINGER", 0.4)
     server = Server()
     try:
-        async with listening(server.serve) as port, observed(conductor, port, tmp_path / "s") as relay:
+        async with feeding(server, conductor, tmp_path) as relay:
             await until(lambda: relay.link.connected)
             player = Player(conductor)
             await player.play()
@@ -285,7 +284,7 @@ async def test_a_spool_that_another_process_holds_is_told_at_once(
     conductor: Conductor, tmp_path: Path
 ) -> None:
     with Spool(tmp_path / "s"), pytest.raises(ConfigurationError, match="locked") as refused:
-        async with observed(conductor, 1, tmp_path / "s"):
+        async with observed(conductor, tmp_path):
             pass
     assert "--rllink-spool" in refused.value.hint
     assert conductor.chronicle.listeners == []
