@@ -13,13 +13,13 @@ OTHER = "other"
 class Tally:
     """Counts for as long as a daemon lives, through all its sessions: lists of 256, which whoever counts adds to."""
 
-    __slots__ = ("_received", "_sent", "straight")
+    __slots__ = ("_received", "_sent", "fast_steps")
 
     def __init__(self) -> None:
         self._sent = [0] * 256
         self._received = [0] * 256
-        self.straight = 0
-        """Votes that went their straight way: two datagrams each way, which are told apart when somebody asks."""
+        self.fast_steps = 0
+        """Step requests that took the fast path: two datagrams each way, which are told apart when somebody asks."""
 
     @property
     def sent(self) -> list[int]:
@@ -34,7 +34,7 @@ class Tally:
         return self._received
 
     def _settle(self) -> None:
-        votes, self.straight = self.straight, 0
+        votes, self.fast_steps = self.fast_steps, 0
         self._sent[Code.NEXT_SIMULATION_STEP] += votes
         self._received[Code.NEXT_SIMULATION_STEP_ACK] += votes
         self._received[Code.NEXT_SIMULATION_STEP_COMPLETED] += votes

@@ -267,14 +267,6 @@ class SessionCore:
             )
         requests[0].fill(inputs)
 
-    def start(self, now: float) -> FastPath | None:
-        """The fast path of a step with the inputs that were taken over; None where an exchange must take it."""
-        path = self.path
-        if not self.machine.start(path, now):
-            return None
-        path.fallen_back = False
-        return path
-
     @property
     def path(self) -> FastPath:
         """The fast path of steps with the agents that are controlled now."""
@@ -592,17 +584,19 @@ class Session:
         # step that a copy of the request ran, each step from then on would bring what the one before it did.
         if self._poll.poll(0):
             self.channel.drain(now)
-        path = self.core.start(now) if self.channel.trace is None else None
-        if path is not None:
-            path.came = []
-            try:
-                send = self.channel.sock.send
-                for datagram in path.first:
-                    send(datagram, MSG_DONTWAIT)
-            except OSError as error:
-                self.leave_fast_path(path, error)
-            else:
-                path.prepare()
+        path = self.core.path
+        if self.channel.trace is not None or not self.machine.start(path, now):
+            return None
+        path.fallen_back = False
+        path.came = []
+        try:
+            send = self.channel.sock.send
+            for datagram in path.first:
+                send(datagram, MSG_DONTWAIT)
+        except OSError as error:
+            self.leave_fast_path(path, error)
+        else:
+            path.prepare()
         return path
 
     def run_fast_path(self, path: FastPath, wait: Wait | None) -> bool:
@@ -648,7 +642,7 @@ class Session:
             # An exchange asks for the variables, behind a step that has run.
             return self.leave_fast_path(path, None)
         if self.channel.tally is not None:
-            self.channel.tally.straight += path.count
+            self.channel.tally.fast_steps += path.count
         self.machine.ran(path)
         return True
 

@@ -40,17 +40,16 @@ LOOK_EVERY: Final = 0.02
 
 
 class Budget:
-    """``capacity`` rebuilds at once, and one more every ``seconds_each``. Time is an argument."""
+    """``capacity`` rebuilds at once, and one more each minute. Time is an argument."""
 
-    def __init__(self, now: float, *, capacity: int = CAPACITY, seconds_each: float = SECONDS_EACH) -> None:
+    def __init__(self, now: float, *, capacity: int = CAPACITY) -> None:
         self.capacity = capacity
-        self.seconds_each = seconds_each
         self._left = float(capacity)
         self._counted = now
 
     def spend(self, now: float) -> bool:
         """Take one; False where none is left."""
-        self._left = min(self.capacity, self._left + (now - self._counted) / self.seconds_each)
+        self._left = min(self.capacity, self._left + (now - self._counted) / SECONDS_EACH)
         self._counted = now
         if self._left < 1.0:
             return False
