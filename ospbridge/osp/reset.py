@@ -27,19 +27,7 @@ from ospbridge.osp.messages import (
 )
 from ospbridge.osp.profile import SeedBy
 from ospbridge.osp.queries import get_value, pause, set_value
-from ospbridge.osp.step import (
-    SENT_AGAIN_AT_MOST,
-    SOME,
-    Action,
-    Pending,
-    Row,
-    decide,
-    free_waiting_handler,
-    query_clock,
-    run,
-    step,
-    stuck,
-)
+from ospbridge.osp.step import SENT_AGAIN_AT_MOST, SOME, Action, Pending, Row, decide, step
 from ospbridge.osp.timing import SILENCE
 
 if TYPE_CHECKING:
@@ -70,6 +58,8 @@ RESET_TABLE: Final = (
 
 class PendingReset(Pending):
     """A reset that is not completed yet. ``tells``: the clock is above 0, and shows 0 when it is done."""
+
+    what = "reset"
 
     def __init__(self, m: ClientMachine, seed: int, *, tells: bool) -> None:
         super().__init__(m, m.now)
@@ -179,9 +169,9 @@ def _reset_once(m: ClientMachine, seed: int) -> Exchange[bool]:
     episode.stepped = False
     with m.limited(m.limits.reset) as limit:
         r = PendingReset(m, seed, tells=bool(before) and m.learned.resets_zero_clock)
-        done = yield from run(r, limit, partial(_on_silence, m, r), "reset")
+        done = yield from r.run(limit, partial(_on_silence, m, r))
     if not done:
-        raise (yield from stuck(r, "reset", m.limits.reset))
+        raise (yield from r.stuck(m.limits.reset))
     episode.reset_outstanding = False
     if r.is_completed() and not r.sent_again and m.alone:
         m.learned.reset_times.append(m.now - r.began)
@@ -196,10 +186,10 @@ def _on_silence(m: ClientMachine, r: PendingReset, patience: float) -> Exchange[
     if r.is_completed():
         # Acknowledgements that are missing now are lost.
         return True
-    if (yield from free_waiting_handler(r)):
+    if (yield from r.free_waiting_handler()):
         return r.is_completed()
     try:
-        time = yield from query_clock(r, patience)
+        time = yield from r.query_clock(patience)
         if r.is_completed():
             return True
         if r.sent < r.wanted:

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from ospbridge.errors import BarrierStuck, OutputsIncomplete, QueryTimeout, SessionLost, StepUncertain
 from ospbridge.osp.agents import overview, who_is_missing
@@ -31,20 +31,7 @@ if TYPE_CHECKING:
     from ospbridge.osp.client import ClientMachine, Exchange, Reply
     from ospbridge.osp.fast_path import FastPath, StepRequest
 
-__all__ = [
-    "STEP_TABLE",
-    "Action",
-    "Pending",
-    "Row",
-    "StepResult",
-    "continue_step",
-    "decide",
-    "free_waiting_handler",
-    "query_clock",
-    "run",
-    "step",
-    "stuck",
-]
+__all__ = ["STEP_TABLE", "Action", "Pending", "Row", "StepResult", "continue_step", "decide", "step"]
 
 FREED: Final = 0.1
 """Seconds in which a handler that was freed sends what it held back."""
@@ -125,6 +112,8 @@ def decide(
 class Pending:
     """Requests that were sent, of a step or of a reset, and what was seen since."""
 
+    what: ClassVar[str]
+
     def __init__(self, m: ClientMachine, began: float) -> None:
         self.m = m
         self.at_once = REQUESTS_AT_ONCE if m.profile.pipelining else 1
@@ -149,72 +138,62 @@ class Pending:
         """Acknowledge what did not come: frees a handler that waits for that, harmless to an idle one."""
         raise NotImplementedError
 
+    def run(self, limit: float, on_silence: Callable[[float], Exchange[bool]]) -> Exchange[bool]:
+        """Message by message, until all came or ``on_silence`` has settled it; False: its limit has come."""
+        m, patiences = self.m, waits()
+        patience = next(patiences)
+        quiet_at = max(self.began + patience, m.now)
+        while not self.all_came():
+            reply = (yield min(quiet_at, limit)) if m.now < limit else None
+            if reply is not None:
+                self.take(reply)
+                patiences = waits()
+                patience = next(patiences)
+            elif m.now >= limit:
+                return False
+            else:
+                m.notices.anomaly(f"a {self.what} met silence")
+                if (yield from on_silence(patience)):
+                    return True
+                patience = next(patiences)
+            # A question without an answer took that time already.
+            quiet_at = m.now if reply is None and self.unanswered else m.now + patience
+        return True
 
-def run(p: Pending, limit: float, on_silence: Callable[[float], Exchange[bool]], what: str) -> Exchange[bool]:
-    """Message by message, until all came or ``on_silence`` has settled it; False: its limit has come."""
-    m, patiences = p.m, waits()
-    patience = next(patiences)
-    quiet_at = max(p.began + patience, m.now)
-    while not p.all_came():
-        reply = (yield min(quiet_at, limit)) if m.now < limit else None
-        if reply is not None:
-            p.take(reply)
-            patiences = waits()
-            patience = next(patiences)
-        elif m.now >= limit:
+    def free_waiting_handler(self) -> Exchange[bool]:
+        """Where a handler may wait for an acknowledgement, and eat a question: send it. True: something came of it."""
+        if not (self.m.profile.eats_awaited_acks or self.unanswered >= UNANSWERED):
             return False
-        else:
-            m.notices.anomaly(f"a {what} met silence")
-            if (yield from on_silence(patience)):
-                return True
-            patience = next(patiences)
-            if p.unanswered:
-                # The question took that time already.
-                quiet_at = m.now
-                continue
-        quiet_at = m.now + patience
-    return True
+        self.free_handler()
+        reply = yield self.m.now + FREED
+        if reply is not None:
+            self.take(reply)
+        return reply is not None
 
+    def query_clock(self, patience: float) -> Exchange[float | None]:
+        """What the clock shows, asked once. Raises QueryTimeout."""
+        with self.m.limited(patience):
+            time = yield from read_clock(self.m, self.take)
+        self.unanswered = 0
+        return time
 
-def free_waiting_handler(p: Pending) -> Exchange[bool]:
-    """Where the handler may wait for an acknowledgement a question would be taken for it, and lost: send it before.
-
-    True: it had something to say.
-    """
-    if not (p.m.profile.eats_awaited_acks or p.unanswered >= UNANSWERED):
-        return False
-    p.free_handler()
-    reply = yield p.m.now + FREED
-    if reply is not None:
-        p.take(reply)
-    return reply is not None
-
-
-def query_clock(p: Pending, patience: float) -> Exchange[float | None]:
-    """What the clock shows, asked once. Raises QueryTimeout."""
-    with p.m.limited(patience):
-        time = yield from read_clock(p.m, p.take)
-    p.unanswered = 0
-    return time
-
-
-def stuck(p: Pending, what: str, limit: float) -> Exchange[BarrierStuck]:
-    """Its limit has come: the error that says who is missing. Raises SessionLost where the simulator says nothing."""
-    m = p.m
-    m.episode.doubt = f"a {what} of this session never completed"
-    try:
-        with m.limited(LAST_WORD):
-            who, hint = yield from who_is_missing(m, p.undecodable)
-    except QueryTimeout:
-        raise SessionLost(
-            f"{m.peer} fell silent in the middle of a {what}, for {m.now - p.began:.1f} s"
-        ) from None
-    return BarrierStuck(
-        f"the {what} did not complete within {limit:g} s",
-        hint=hint,
-        who=who + m.left_behind(),
-        agents=sorted(m.foreign),
-    )
+    def stuck(self, limit: float) -> Exchange[BarrierStuck]:
+        """Its limit has come: the error that says who is missing. Raises SessionLost where the simulator is silent."""
+        m, what = self.m, self.what
+        m.episode.doubt = f"a {what} of this session never completed"
+        try:
+            with m.limited(LAST_WORD):
+                who, hint = yield from who_is_missing(m, self.undecodable)
+        except QueryTimeout:
+            raise SessionLost(
+                f"{m.peer} fell silent in the middle of a {what}, for {m.now - self.began:.1f} s"
+            ) from None
+        return BarrierStuck(
+            f"the {what} did not complete within {limit:g} s",
+            hint=hint,
+            who=who + m.left_behind(),
+            agents=sorted(m.foreign),
+        )
 
 
 @dataclass(slots=True)
@@ -231,6 +210,8 @@ class StepResult:
 
 class PendingStep(Pending):
     """A step of which a datagram is missing, or came otherwise than expected."""
+
+    what = "step"
 
     def __init__(self, m: ClientMachine, path: FastPath) -> None:
         super().__init__(m, path.began)
@@ -376,9 +357,9 @@ def continue_step(m: ClientMachine, path: FastPath) -> Exchange[StepResult]:
     """The step whose first requests were sent, from where its fast path stands. Raises as ``step`` does."""
     s = PendingStep(m, path)
     with m.limited(max(path.began + m.limits.step - m.now, 0.0)) as limit:
-        if (yield from run(s, limit, partial(_on_silence, m, s), "step")):
+        if (yield from s.run(limit, partial(_on_silence, m, s))):
             return (yield from _complete(m, s))
-    error = yield from stuck(s, "step", m.limits.step)
+    error = yield from s.stuck(m.limits.step)
     if s.unacked or s.unsent:
         raise m.uncertain(f"a request was not acknowledged within {m.limits.step:g} s")
     raise error
@@ -387,10 +368,10 @@ def continue_step(m: ClientMachine, path: FastPath) -> Exchange[StepResult]:
 def _on_silence(m: ClientMachine, s: PendingStep, patience: float) -> Exchange[bool]:
     """Find out what became of the step, and do what the table says. True: it ran, and nothing is missing any more."""
     s.met_silence()
-    if (yield from free_waiting_handler(s)):
+    if (yield from s.free_waiting_handler()):
         return False
     try:
-        moved = m.clock.judge((yield from query_clock(s, patience)))
+        moved = m.clock.judge((yield from s.query_clock(patience)))
         if not (s.unsent and moved in (Moved.NO, Moved.UNKNOWN)):
             return (yield from _act(m, s, moved, patience))
     except QueryTimeout:
@@ -407,7 +388,7 @@ def _act(m: ClientMachine, s: PendingStep, moved: Moved, patience: float) -> Exc
     if moved is Moved.NO:
         # The server may have answered before it steps, as one does that was just woken.
         yield from pause(m, SECOND_LOOK, s.take)
-        moved = m.clock.judge((yield from query_clock(s, patience)))
+        moved = m.clock.judge((yield from s.query_clock(patience)))
     elif moved is Moved.ONCE:
         yield from pause(m, STALL_PASSES, s.take)
     if s.all_came():

@@ -129,13 +129,6 @@ class Pair:
         if client is not None:
             self.carry(data, to_server=False, deliver=lambda d: client.arrive(d, source))
 
-    def answer(self, client: Client, data: bytes) -> None:
-        """A datagram of the client's handler that the server machine knows nothing of."""
-        (port,) = [
-            self._ports_of[number] for number, peer in self._handlers.items() if peer == client.address
-        ]
-        self.at(self.now + LATENCY, lambda: client.arrive(data, Endpoint(MAIN.host, port)))
-
     def to_main(self, data: bytes, peer: Endpoint) -> None:
         self.carry(data, to_server=True, deliver=lambda d: self._at_main(d, peer))
 

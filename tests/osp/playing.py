@@ -9,11 +9,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pytest
 
 from ospbridge.errors import BarrierStuck, OutputsIncomplete, SessionLost, StepUncertain
 from ospbridge.osp.codes import Code
-from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.profile import Profile
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from tests.osp.pair import Client, Datagram, Fault, Pair, no_fault
@@ -21,7 +20,6 @@ from tests.osp.pair import Client, Datagram, Fault, Pair, no_fault
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-BOTH: Final = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 REQUEST: Final = Code.NEXT_SIMULATION_STEP
 ASKS_RESET: Final = Code.RESET_SIMULATION
 COUNTED: Final = Code.NEXT_SIMULATION_STEP_ACK

@@ -16,8 +16,7 @@ from ospbridge.osp.messages import ValueContent, ValueIds
 from ospbridge.osp.profile import NERD, Profile
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Client, Pair
-from tests.osp.playing import BOTH
-from tests.osp.stage import Stage, ack, brought
+from tests.osp.stage import BOTH, Stage, ack, brought
 
 if TYPE_CHECKING:
     from collections.abc import Callable

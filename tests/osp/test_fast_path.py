@@ -15,8 +15,8 @@ from ospbridge.osp.messages import NextSimulationStepAck, StepCompleted
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.step import PendingStep, continue_step
 from ospbridge.osp.timing import Limits
-from tests.osp.playing import BOTH, DONE, REQUEST, Player
-from tests.osp.stage import Stage, on_stage
+from tests.osp.playing import DONE, REQUEST, Player
+from tests.osp.stage import BOTH, Stage, on_stage
 from tests.osp.stage import ack as acknowledged
 
 

@@ -15,7 +15,8 @@ from ospbridge.osp.codes import Code
 from ospbridge.osp.fast_path import StepRequest
 from ospbridge.osp.messages import NextSimulationStep
 from ospbridge.osp.profile import DOCUMENT, Profile
-from tests.osp.playing import BOTH, COUNTED, LOST, PROMPT, REQUEST, Player
+from tests.osp.playing import COUNTED, LOST, PROMPT, REQUEST, Player
+from tests.osp.stage import BOTH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

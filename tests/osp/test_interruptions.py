@@ -11,7 +11,8 @@ import pytest
 from ospbridge.errors import StepUncertain
 from ospbridge.osp.profile import Profile
 from tests.osp.pair import no_fault
-from tests.osp.playing import BOTH, DONE, LOST, PROMPT, REQUEST, SEEN, Player
+from tests.osp.playing import DONE, LOST, PROMPT, REQUEST, SEEN, Player
+from tests.osp.stage import BOTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable

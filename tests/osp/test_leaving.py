@@ -33,10 +33,6 @@ def end_only_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(server.Handler.COMMANDS, Code.END_COMMUNICATION, end)
 
 
-def codes_to_server(pair: Pair, since: int) -> list[int]:
-    return [datagram.data[0] for datagram in pair.sent[since:] if datagram.to_server]
-
-
 @pytest.mark.usefixtures("end_only_ends")
 def test_agents_are_free_behind_a_goodbye_that_frees_none() -> None:
     pair = Pair(SyntheticWorld(1, 2, names=["one", "two"]), DOCUMENT)

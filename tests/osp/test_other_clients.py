@@ -24,7 +24,7 @@ from ospbridge.osp.profile import Profile
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from tests.osp.pair import Client, Pair
-from tests.osp.playing import BOTH
+from tests.osp.stage import BOTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,8 @@ import pytest
 from ospbridge.osp.codes import Code
 from ospbridge.osp.profile import NERD
 from tests.osp.environment import TOLD, Environment
-from tests.osp.playing import BOTH, COUNTED, DONE, REQUEST, SEEN
+from tests.osp.playing import COUNTED, DONE, REQUEST, SEEN
+from tests.osp.stage import BOTH
 from tests.storm.explaining import judge
 from tests.storm.lives import INPUTS, Storm, Weather
 from tests.storm.losses import Figures, together

@@ -13,7 +13,8 @@ from ospbridge.osp.codes import SIMULATION_TIME, Code
 from ospbridge.osp.notices import WorldReset
 from ospbridge.osp.profile import Profile
 from ospbridge.osp.timing import Limits
-from tests.osp.playing import BOTH, COUNTED, DONE, PROMPT, REQUEST, Player, thinks
+from tests.osp.playing import COUNTED, DONE, PROMPT, REQUEST, Player, thinks
+from tests.osp.stage import BOTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable

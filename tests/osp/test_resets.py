@@ -27,8 +27,8 @@ from ospbridge.osp.reset import OWN_SEEDS
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Pair, no_fault
-from tests.osp.playing import ASKS_RESET, BOTH, PROMPT, REQUEST, RESETS, Player
-from tests.osp.stage import SHORT, Stage, ack, brought, joined
+from tests.osp.playing import ASKS_RESET, PROMPT, REQUEST, RESETS, Player
+from tests.osp.stage import BOTH, SHORT, Stage, ack, brought, joined
 
 DONE: Final = (ResetSimulationAck(), ResetSimulationCompleted())
 

@@ -20,8 +20,8 @@ from ospbridge.osp.step import LAST_WORD
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import MARK, SyntheticWorld
 from tests.osp.pair import Client, Datagram, Pair
-from tests.osp.playing import BOTH, COUNTED, DONE, LOST, PROMPT, REQUEST, Player, thinks
-from tests.osp.stage import Stage, ack, brought
+from tests.osp.playing import COUNTED, DONE, LOST, PROMPT, REQUEST, Player, thinks
+from tests.osp.stage import BOTH, Stage, ack, brought
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -17,7 +17,8 @@ import pytest
 from ospbridge.osp.codes import Code
 from ospbridge.osp.timing import Limits
 from tests.osp.environment import TOLD, Environment
-from tests.osp.playing import BOTH, COUNTED, REQUEST, Player, thinks
+from tests.osp.playing import COUNTED, REQUEST, Player, thinks
+from tests.osp.stage import BOTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

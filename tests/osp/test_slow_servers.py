@@ -10,7 +10,8 @@ from ospbridge.errors import SessionLost
 from ospbridge.osp.profile import Profile
 from ospbridge.osp.step import LAST_WORD
 from ospbridge.osp.timing import Limits
-from tests.osp.playing import ASKS_RESET, BOTH, DONE, LOST, PROMPT, REQUEST, RESETS, Player
+from tests.osp.playing import ASKS_RESET, DONE, LOST, PROMPT, REQUEST, RESETS, Player
+from tests.osp.stage import BOTH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -18,7 +18,7 @@ from ospbridge.osp.profile import PROFILES
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Datagram, Pair
-from tests.osp.playing import BOTH
+from tests.osp.stage import BOTH
 from tests.storm.explaining import judge
 from tests.storm.lives import Weather
 from tests.storm.machines import perform
