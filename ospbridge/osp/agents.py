@@ -27,9 +27,7 @@ from ospbridge.osp.queries import UNREADABLE, ask
 from ospbridge.text import pluralize
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ospbridge.osp.client import ClientMachine, Exchange, Reply
+    from ospbridge.osp.client import ClientMachine, Exchange
 
 __all__ = ["agent_info", "deregister", "overview", "register", "who_is_missing"]
 
@@ -39,9 +37,7 @@ BURST_TOO_LARGE: Final = (
 )
 
 
-def overview(
-    m: ClientMachine, *, stray: Callable[[Reply], None] | None = None
-) -> Exchange[tuple[AgentEntry, ...]]:
+def overview(m: ClientMachine) -> Exchange[tuple[AgentEntry, ...]]:
     """All agents of the simulator. Also learns which of them other clients control.
 
     Raises IncompleteListing, QueryTimeout; RemoteProtocolError where an agent has another id than before.
@@ -53,7 +49,6 @@ def overview(
         count=lambda x: x.agents if isinstance(x, AgentOverview) else None,
         ack=AgentOverviewAck(),
         what="agent overview",
-        stray=stray,
     )
     pieces = listed.pieces
     if not listed.complete:

@@ -14,7 +14,7 @@ What this module must not do: read the time, draw a random number, touch a socke
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
 from math import inf
@@ -197,6 +197,8 @@ class ClientMachine:
     """Goodbye was said: a handler that is gone is no error."""
     lost: OspBridgeError | None = None
     """Why nothing can be asked any more."""
+    taker: Callable[[Reply], None] | None = None
+    """Of strays; None: nobody awaits any."""
     _exchange: Exchange[Any] | None = None
     _result: Any = None
     _error: BaseException | None = None
@@ -360,6 +362,19 @@ class ClientMachine:
         self.send(StepCompletedAck(0))
         if self.list_ack is not None:
             self.send(self.list_ack)
+
+    def stray(self, reply: Reply) -> None:
+        """A reply that no question of the pending exchange awaits. Raises SessionLost, and what a ``taker`` does."""
+        (self.taker or self.unexpected)(reply)
+
+    @contextmanager
+    def stray_to(self, taker: Callable[[Reply], None]) -> Iterator[None]:
+        """Questions leave what they do not await to ``taker``: it is of the step or reset that asks them."""
+        self.taker = taker
+        try:
+            yield
+        finally:
+            self.taker = None
 
     @contextmanager
     def limited(self, seconds: float) -> Iterator[float]:

@@ -13,9 +13,7 @@ from ospbridge.osp.wire import number
 from ospbridge.text import pluralize
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ospbridge.osp.client import ClientMachine, Exchange, Reply
+    from ospbridge.osp.client import ClientMachine, Exchange
 
 __all__ = [
     "INTERRUPTED",
@@ -84,17 +82,17 @@ def _announced(m: ClientMachine) -> Exchange[float | None]:
     return size
 
 
-def read_clock(m: ClientMachine, stray: Callable[[Reply], None] | None = None) -> Exchange[float | None]:
+def read_clock(m: ClientMachine) -> Exchange[float | None]:
     """The simulated time in seconds; None where there is no clock to read. Raises QueryTimeout."""
     if m.clock.value_id is None or m.clock.missing:
         return None
-    text = yield from get_value(m, m.clock.value_id, stray=stray)
+    text = yield from get_value(m, m.clock.value_id)
     if not text:
         # The world that a reset built anew has numbered its variables anew.
         forget_ids(m)
         m.clock.value_id = yield from _id_of(m, SIMULATION_TIME)
         if m.clock.value_id is not None:
-            text = yield from get_value(m, m.clock.value_id, stray=stray)
+            text = yield from get_value(m, m.clock.value_id)
     time = _number(text)
     if isfinite(time):
         return time
@@ -117,7 +115,7 @@ def confirm_size(m: ClientMachine) -> Exchange[None]:
     """Behind one of a session's first steps: learn from the clock how long a step takes."""
     for look in range(2):
         if look:
-            yield from pause(m, SECOND_LOOK, m.unexpected)
+            yield from pause(m, SECOND_LOOK)
         time = yield from read_clock(m)
         if time is None or m.clock.confirm(time):
             return
@@ -141,7 +139,7 @@ def _count_steps(m: ClientMachine) -> Exchange[None]:
     shown: int | None = None
     for look in range(2):
         if look:
-            yield from pause(m, SECOND_LOOK, m.unexpected)
+            yield from pause(m, SECOND_LOOK)
         time = yield from read_clock(m)
         if time is None or clock.size is None:
             return

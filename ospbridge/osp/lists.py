@@ -31,7 +31,7 @@ from ospbridge.osp.repository import compile_expression
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ospbridge.osp.client import ClientMachine, Exchange, Reply
+    from ospbridge.osp.client import ClientMachine, Exchange
 
 __all__ = ["Listed", "collect", "find_value", "forget_ids", "list_once", "list_values", "literal"]
 
@@ -116,7 +116,6 @@ def collect(
     index: Callable[[P], int | None] = lambda piece: piece.index,  # type: ignore[attr-defined]  # most have it
     ack: Message | None,
     what: str,
-    stray: Callable[[Reply], None] | None = None,
     tries: int | None = None,
 ) -> Exchange[Listed[P]]:
     """Ask for a list until it is complete. ``count`` makes the number of pieces of a reply, ``index`` their indices.
@@ -125,7 +124,6 @@ def collect(
     (with which many missing pieces count for all: the burst is too large), and where nothing new came for
     ``limits.query`` or ``limits.listing`` is over. Raises QueryTimeout where nothing at all came.
     """
-    stray = stray or m.unexpected
     came: Listed[P] = Listed(m, request, what)
 
     def take(patience: float) -> Exchange[None]:
@@ -145,7 +143,7 @@ def collect(
                 if ack is not None and m.learned.lists_one_by_one and not came.complete:
                     m.send(ack)
             else:
-                stray(reply)
+                m.stray(reply)
                 continue
             quiet_at = min(m.now + patience, question.give_up)
 
@@ -165,7 +163,7 @@ def collect(
                 if ack is not None:
                     _acknowledge(m, ack, came)
                 if question.tries > 1:
-                    yield from pause(m, PIECE_PAUSE, stray)
+                    yield from pause(m, PIECE_PAUSE)
                 return came
             if len(came.by_index) > had:
                 question.give_up = min(m.now + m.limits.query, end)
@@ -201,14 +199,12 @@ def literal(text: str) -> str:
     return "".join(_LITERAL.get(c, c) for c in text)
 
 
-def list_values(
-    m: ClientMachine, expression: str, *, stray: Callable[[Reply], None] | None = None
-) -> Exchange[tuple[ValueEntry, ...]]:
+def list_values(m: ClientMachine, expression: str) -> Exchange[tuple[ValueEntry, ...]]:
     """All variables whose name fits ``expression`` as this server understands it (Profile.expression).
 
     Raises UsageError for an expression that can be applied to no part, IncompleteListing, QueryTimeout.
     """
-    listed = yield from list_once(m, expression, tries=TRIES, stray=stray)
+    listed = yield from list_once(m, expression, tries=TRIES)
     if listed.complete:
         return _entries(listed)
     try:
@@ -221,7 +217,7 @@ def list_values(
     m.notices.anomaly(f"the listing of {expression!r} is too large for one burst")
     found: dict[str, ValueEntry] = {}
     with m.limited(m.limits.listing):
-        yield from _list_below(m, "", found, stray)
+        yield from _list_below(m, "", found)
     return tuple(entry for name, entry in sorted(found.items()) if fits(name))
 
 
@@ -249,7 +245,6 @@ def list_once(
     *,
     fits: Callable[[str], object] = lambda _: True,
     tries: int | None = None,
-    stray: Callable[[Reply], None] | None = None,
 ) -> Exchange[Listed[ValueInfo]]:
     """One listing, complete or not. ``fits``: whether a name may belong to it; what does not is of another question."""
     listed = yield from collect(
@@ -261,7 +256,6 @@ def list_once(
         ack=ValueInfoAck(),
         what=f"values {expression!r}",
         tries=tries,
-        stray=stray,
     )
     m.values.kept.pop(f"values {expression!r}", None)
     known = {entry.id: entry.name for entry in m.values.entries.values()}
@@ -284,9 +278,7 @@ def _entries(listed: Listed[ValueInfo]) -> tuple[ValueEntry, ...]:
     return tuple(ValueEntry(piece.value_id, piece.name, piece.type) for piece in listed.pieces)
 
 
-def _list_below(
-    m: ClientMachine, prefix: str, found: dict[str, ValueEntry], stray: Callable[[Reply], None] | None
-) -> Exchange[None]:
+def _list_below(m: ClientMachine, prefix: str, found: dict[str, ValueEntry]) -> Exchange[None]:
     """Add to ``found`` all variables whose names begin with ``prefix``: in parts, by the character that follows.
 
     Raises IncompleteListing.
@@ -298,7 +290,7 @@ def _list_below(
 
     expression = f"^{literal(prefix)}.*$"
     while True:
-        listed = yield from list_once(m, expression, fits=fits, tries=TRIES, stray=stray)
+        listed = yield from list_once(m, expression, fits=fits, tries=TRIES)
         entries = _entries(listed)
         found.update({entry.name: entry for entry in entries})
         if listed.complete:
@@ -309,10 +301,10 @@ def _list_below(
                 f"{m.peer}: the value repository did not arrive completely, {len(found)} values did"
             )
         if prefix and not done:
-            exact = yield from list_once(m, f"^{literal(prefix)}$", fits=prefix.__eq__, stray=stray)
+            exact = yield from list_once(m, f"^{literal(prefix)}$", fits=prefix.__eq__)
             found.update({entry.name: entry for entry in _entries(exact)})
         for character in sorted(following):
-            yield from _list_below(m, prefix + character, found, stray)
+            yield from _list_below(m, prefix + character, found)
         done |= following
         others = "".join(f"\\{c}" if c in "\\]^-[" else c for c in sorted(done))
         expression = f"^{literal(prefix)}[^{others}].*$"

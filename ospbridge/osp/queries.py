@@ -30,7 +30,7 @@ from ospbridge.text import pluralize
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ospbridge.osp.client import ClientMachine, Exchange, Reply
+    from ospbridge.osp.client import ClientMachine, Exchange
 
 __all__ = [
     "UNREADABLE",
@@ -105,14 +105,12 @@ def ask(
     fits: Callable[[M], bool] = lambda _: True,
     *,
     what: str,
-    stray: Callable[[Reply], None] | None = None,
     limit: float | None = None,
 ) -> Exchange[M]:
-    """Send ``request`` until an ``answer`` comes that ``fits``. Other replies go to ``stray``.
+    """Send ``request`` until an ``answer`` comes that ``fits``. Other replies are ``m.stray``.
 
     Raises QueryTimeout after ``limit`` seconds, which are ``limits.query`` unless given.
     """
-    stray = stray or m.unexpected
     with m.limited(m.limits.query if limit is None else limit) as give_up:
         question = Question(m, what, give_up)
         while True:
@@ -120,23 +118,23 @@ def ask(
             while (reply := (yield again_at)) is not None:
                 message = reply.message if isinstance(reply, Truncated) else reply
                 if not (isinstance(message, answer) and fits(message)):
-                    stray(reply)
+                    m.stray(reply)
                     continue
                 if isinstance(reply, Truncated):
                     m.notices.remark(f"{m.peer} cut its answer about {what} at {reply.received} bytes")
                 if question.tries > 1:
-                    yield from pause(m, LATE_ANSWERS, stray)
+                    yield from pause(m, LATE_ANSWERS)
                 m.list_ack = None
                 return message
             question.met_silence(request)
             m.free_handler()
 
 
-def pause(m: ClientMachine, seconds: float, stray: Callable[[Reply], None]) -> Exchange[None]:
+def pause(m: ClientMachine, seconds: float) -> Exchange[None]:
     """Take in what comes in so many seconds."""
     with m.limited(seconds) as until:
         while m.now < until and (reply := (yield until)) is not None:
-            stray(reply)
+            m.stray(reply)
 
 
 def register_event(m: ClientMachine, name: str) -> Exchange[int]:
@@ -164,9 +162,7 @@ def deregister_event(m: ClientMachine, event_id: int) -> Exchange[None]:
     m.events.pop(event_id, None)
 
 
-def get_value(
-    m: ClientMachine, value_id: int, *, stray: Callable[[Reply], None] | None = None
-) -> Exchange[str | None]:
+def get_value(m: ClientMachine, value_id: int) -> Exchange[str | None]:
     """The content of a variable; None for an id that the simulator does not know."""
     answer = yield from ask(
         m,
@@ -175,14 +171,11 @@ def get_value(
         # An id of 0 tells of what was not found elsewhere in the protocol; a NERD server has -1.
         lambda x: x.value_id in (value_id, -1) or (not x.value_id and not x.content),
         what=f"value {value_id}",
-        stray=stray,
     )
     return answer.content if answer.value_id == value_id else None
 
 
-def get_values(
-    m: ClientMachine, value_ids: Sequence[int], *, stray: Callable[[Reply], None]
-) -> Exchange[dict[int, str]]:
+def get_values(m: ClientMachine, value_ids: Sequence[int]) -> Exchange[dict[int, str]]:
     """The contents of many variables, by id: asked in bursts, the unanswered ones again. Those unknown are missing.
 
     One by one 37 of them took 4.2 s where 2 % of the datagrams are lost. Raises QueryTimeout.
@@ -204,7 +197,7 @@ def get_values(
                     # It does not say which one is unknown.
                     return found
                 else:
-                    stray(reply)
+                    m.stray(reply)
             if awaited:
                 question.met_silence(GetValue(0))
                 m.free_handler()

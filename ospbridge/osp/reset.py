@@ -167,8 +167,8 @@ def _reset_once(m: ClientMachine, seed: int) -> Exchange[bool]:
     episode.doubt = ""
     episode.reset_outstanding = True
     episode.stepped = False
-    with m.limited(m.limits.reset) as limit:
-        r = PendingReset(m, seed, tells=bool(before) and m.learned.resets_zero_clock)
+    r = PendingReset(m, seed, tells=bool(before) and m.learned.resets_zero_clock)
+    with m.limited(m.limits.reset) as limit, m.stray_to(r.take):
         done = yield from r.run(limit, partial(_on_silence, m, r))
     if not done:
         raise (yield from r.stuck(m.limits.reset))
@@ -176,7 +176,7 @@ def _reset_once(m: ClientMachine, seed: int) -> Exchange[bool]:
     if r.is_completed() and not r.sent_again and m.alone:
         m.learned.reset_times.append(m.now - r.began)
     if r.sent_again:
-        yield from pause(m, SILENCE, m.unexpected)
+        yield from pause(m, SILENCE)
     yield from _start_clock_behind(m, r, before)
     return r.is_completed()
 
@@ -197,7 +197,7 @@ def _on_silence(m: ClientMachine, r: PendingReset, patience: float) -> Exchange[
             return False
         row = _decide(m, r, time)
         if row.action is Action.SEND_AGAIN:
-            yield from overview(m, stray=r.take)
+            yield from overview(m)
             row = _decide(m, r, time)
     except QueryTimeout:
         # A server of one thread answers nothing while it works.
@@ -239,7 +239,7 @@ def _start_clock_behind(m: ClientMachine, r: PendingReset, before: float | None)
         return
     shown = [time]
     for _ in range(LOOKS):
-        yield from pause(m, SECOND_LOOK, m.unexpected)
+        yield from pause(m, SECOND_LOOK)
         again = yield from read_clock(m)
         if again is None:
             return
@@ -275,13 +275,14 @@ def empty_barrier(m: ClientMachine) -> Exchange[None]:
 
     m.episode.request_outstanding = True
     # A request that is lost is sent again behind all others: that none is left over is all that counts here.
-    for request in islice(cycle(requests), len(requests) + SILENCES):
-        m.outgoing.append(request.datagram)
-        yield from pause(m, SILENCE, take)
-        if (yield from read_clock(m)) != m.clock.base:
-            break
-    else:
-        raise m.uncertain("requests of an earlier session may still be counted")
+    with m.stray_to(take):
+        for request in islice(cycle(requests), len(requests) + SILENCES):
+            m.outgoing.append(request.datagram)
+            yield from pause(m, SILENCE)
+            if (yield from read_clock(m)) != m.clock.base:
+                break
+        else:
+            raise m.uncertain("requests of an earlier session may still be counted")
     m.episode.request_outstanding = False
     m.episode.stepped = True
 

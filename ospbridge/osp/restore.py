@@ -19,10 +19,10 @@ from ospbridge.osp.queries import get_values, pause
 from ospbridge.osp.wire import number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from ospbridge.interface import AgentInterface, ValueEntry
-    from ospbridge.osp.client import ClientMachine, Exchange, Reply
+    from ospbridge.osp.client import ClientMachine, Exchange
 
 __all__ = ["complete_from_repository", "find_interface_values", "restore"]
 
@@ -36,7 +36,7 @@ LONGEST_PATH: Final = 1024
 
 
 def restore(
-    m: ClientMachine, agents: Sequence[AgentInterface], sent_at: float, stray: Callable[[Reply], None]
+    m: ClientMachine, agents: Sequence[AgentInterface], sent_at: float
 ) -> Exchange[dict[int, StepCompleted]]:
     """The completions of a step that ran, by local agent id. ``sent_at``: when its latest request was sent.
 
@@ -46,12 +46,12 @@ def restore(
     try:
         found: dict[int, StepCompleted] = {}
         for _ in range(READINGS):
-            before, found = found, (yield from _read(m, dict.fromkeys(agents), stray))
+            before, found = found, (yield from _read(m, dict.fromkeys(agents)))
             if found != before:
                 continue
             if m.now - sent_at >= UNCHANGED or not all(map(m.episode.repeats, found.values())):
                 return found
-            yield from pause(m, sent_at + UNCHANGED - m.now, stray)
+            yield from pause(m, sent_at + UNCHANGED - m.now)
             found = {}
     except OutputsIncomplete as error:
         raise m.uncertain(error.message) from None
@@ -68,7 +68,7 @@ def complete_from_repository(
     message = cut.message
     assert isinstance(message, StepCompleted)
     try:
-        whole = (yield from _read(m, {agent: message}, m.unexpected))[agent.id]
+        whole = (yield from _read(m, {agent: message}))[agent.id]
     except OutputsIncomplete as error:
         m.episode.doubt = error.message
         raise
@@ -76,14 +76,14 @@ def complete_from_repository(
 
 
 def _read(
-    m: ClientMachine, agents: dict[AgentInterface, StepCompleted | None], stray: Callable[[Reply], None]
+    m: ClientMachine, agents: dict[AgentInterface, StepCompleted | None]
 ) -> Exchange[dict[int, StepCompleted]]:
     """One reading of what agents brought, but for what is known of each already. Raises OutputsIncomplete."""
     wanted: dict[int, list[int]] = {}
     for agent, cut in agents.items():
         there = 0 if cut is None else len(cut.outputs) + len(cut.infos)
-        wanted[agent.id] = yield from _ids(m, agent, there, stray)
-    texts = yield from get_values(m, [value_id for ids in wanted.values() for value_id in ids], stray=stray)
+        wanted[agent.id] = yield from _ids(m, agent, there)
+    texts = yield from get_values(m, [value_id for ids in wanted.values() for value_id in ids])
     return {agent.id: _completion(m, agent, cut, wanted[agent.id], texts) for agent, cut in agents.items()}
 
 
@@ -91,15 +91,13 @@ def _names(agent: AgentInterface) -> list[str]:
     return [value.name for value in (*agent.outputs, *agent.infos)]
 
 
-def _ids(
-    m: ClientMachine, agent: AgentInterface, there: int, stray: Callable[[Reply], None]
-) -> Exchange[list[int]]:
+def _ids(m: ClientMachine, agent: AgentInterface, there: int) -> Exchange[list[int]]:
     """Local ids of the agent's outputs and infos from number ``there`` on."""
     names = _names(agent)
     if there >= len(names):
         return []
     if not (m.values.listed or m.values.silent):
-        yield from list_values(m, ".*", stray=stray)
+        yield from list_values(m, ".*")
         m.values.listed = True
     others = frozenset(m.agent_names.values()) - {agent.name}
     found = find_interface_values(m.values.entries.values(), agent.name, names, others=others)

@@ -173,7 +173,7 @@ class Pending:
     def query_clock(self, patience: float) -> Exchange[float | None]:
         """What the clock shows, asked once. Raises QueryTimeout."""
         with self.m.limited(patience):
-            time = yield from read_clock(self.m, self.take)
+            time = yield from read_clock(self.m)
         self.unanswered = 0
         return time
 
@@ -356,7 +356,7 @@ def step(m: ClientMachine, path: FastPath) -> Exchange[StepResult]:
 def continue_step(m: ClientMachine, path: FastPath) -> Exchange[StepResult]:
     """The step whose first requests were sent, from where its fast path stands. Raises as ``step`` does."""
     s = PendingStep(m, path)
-    with m.limited(max(path.began + m.limits.step - m.now, 0.0)) as limit:
+    with m.limited(max(path.began + m.limits.step - m.now, 0.0)) as limit, m.stray_to(s.take):
         if (yield from s.run(limit, partial(_on_silence, m, s))):
             return (yield from _complete(m, s))
     error = yield from s.stuck(m.limits.step)
@@ -387,16 +387,16 @@ def _act(m: ClientMachine, s: PendingStep, moved: Moved, patience: float) -> Exc
     """The clock was read: look once more, and do what the table says. Raises QueryTimeout."""
     if moved is Moved.NO:
         # The server may have answered before it steps, as one does that was just woken.
-        yield from pause(m, SECOND_LOOK, s.take)
+        yield from pause(m, SECOND_LOOK)
         moved = m.clock.judge((yield from s.query_clock(patience)))
     elif moved is Moved.ONCE:
-        yield from pause(m, STALL_PASSES, s.take)
+        yield from pause(m, STALL_PASSES)
     if s.all_came():
         return False
     row = _decide(m, s, moved)
     if row.action is Action.SEND_AGAIN or (row.action is Action.RESTORE and s.unacked):
         # Who came since the last reset may have taken part.
-        yield from overview(m, stray=s.take)
+        yield from overview(m)
         if not s.unacked:
             return False
         row = _decide(m, s, moved)
@@ -425,7 +425,7 @@ def _restore(m: ClientMachine, s: PendingStep) -> Exchange[None]:
     found: dict[int, StepCompleted] = {}
     if lost:
         agents = [s.requests[agent_id].agent for agent_id in lost]
-        found = yield from restore(m, agents, s.sent_at, s.take)
+        found = yield from restore(m, agents, s.sent_at)
     # Frees handlers whose completions are lost, and not acknowledged.
     s.acknowledge(lost)
     s.restored = frozenset(s.missing)
@@ -441,9 +441,10 @@ def _complete(m: ClientMachine, s: PendingStep) -> Exchange[StepResult]:
         if s.held:
             yield from _believe_held(m, s)
         if m.foreign and not s.verified:
-            yield from _verify(m, s)
+            yield from _verify(m)
         m.clock.count += 1
-        # From here on these may come once more.
+        # From here on these may come once more, and belong to no step.
+        m.taker = None
         m.episode.latest, m.episode.latest_path = s.done, None
         if not m.clock.ready:
             yield from confirm_size(m)
@@ -471,18 +472,18 @@ def _believe_held(m: ClientMachine, s: PendingStep) -> Exchange[None]:
     if not (s.verified or known):
         while (reply := (yield m.now + SILENCE)) is not None:
             s.take(reply)
-        yield from _verify(m, s)
+        yield from _verify(m)
         m.learned.completed_first.append(m.clock.steps + 1)
     s.done.update(s.held)
     s.held.clear()
 
 
-def _verify(m: ClientMachine, s: PendingStep) -> Exchange[None]:
+def _verify(m: ClientMachine) -> Exchange[None]:
     """Where there is a clock, it must show exactly one step. Raises StepUncertain."""
-    moved = m.clock.judge((yield from read_clock(m, s.take)))
+    moved = m.clock.judge((yield from read_clock(m)))
     if moved is Moved.NO:
-        yield from pause(m, SECOND_LOOK, s.take)
-        moved = m.clock.judge((yield from read_clock(m, s.take)))
+        yield from pause(m, SECOND_LOOK)
+        moved = m.clock.judge((yield from read_clock(m)))
     if moved not in (Moved.ONCE, Moved.UNKNOWN):
         raise m.uncertain(f"completions came, and the clock shows {moved.value}", by_network=True)
 

@@ -345,17 +345,17 @@ def test_what_is_known_of_one_agent_is_never_taken_for_another_ones() -> None:
     pair, client, talk = equal_agents()
     outcome = client.do(talk.step({"A": [0.25], "B": [0.5]}))
     agent = talk.requests["A"].agent
-    whole = client.do(restore(talk.machine, [agent], 0.0, talk.machine.unexpected))[agent.id]
+    whole = client.do(restore(talk.machine, [agent], 0.0))[agent.id]
     assert outcome["A"].outputs.tolist() != outcome["B"].outputs.tolist()
     assert whole.outputs.tolist() == outcome["A"].outputs.tolist()
     # Nor the number of one value for that of another one of its name.
     twice = replace(agent, infos=agent.outputs)
     with pytest.raises(StepUncertain, match="found for more than one agent or value"):
-        client.do(restore(talk.machine, [twice], 0.0, talk.machine.unexpected))
+        client.do(restore(talk.machine, [twice], 0.0))
     pair, client, talk = equal_agents()
     del pair.server.repository.variables["/Sim/A/sensor/0"]
     with pytest.raises(StepUncertain, match="1 of its values cannot be read back"):
-        client.do(restore(talk.machine, [agent], 0.0, talk.machine.unexpected))
+        client.do(restore(talk.machine, [agent], 0.0))
 
 
 def test_what_was_cut_in_front_of_its_events_says_that_they_are_lost() -> None:
