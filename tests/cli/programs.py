@@ -31,15 +31,22 @@ def invoke(*words: object, exit_code: int = 0, env: Mapping[str, str] | None = N
     return result
 
 
+def program(*words: object, code: str = "") -> list[str]:
+    """A command, or a program that is given its words, in a process of its own."""
+    return [sys.executable, *(["-c", code] if code else ["-m", "ospbridge"]), *map(str, words)]
+
+
+def ran(*words: object, code: str = "", **options: Any) -> subprocess.CompletedProcess[str]:
+    """What became of it."""
+    given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "timeout": WITHIN} | options
+    return subprocess.run(program(*words, code=code), text=True, check=False, **given)
+
+
 @contextmanager
 def started(*words: object, code: str = "", wait: bool = True) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A command, or a program that is given its words, and its first line if we ``wait``. It is killed in the end."""
-    program = ["-c", code] if code else ["-m", "ospbridge"]
     process = subprocess.Popen(
-        [sys.executable, *program, *map(str, words)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        program(*words, code=code), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
         assert process.stdout is not None

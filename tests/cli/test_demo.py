@@ -8,19 +8,19 @@ import pty
 import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.cli.programs import program, ran
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = pytest.mark.loopback
 
-DEMO = [sys.executable, "-m", "ospbridge", "demo"]
 STEPS, SEED = 100, 5
 
 
@@ -48,16 +48,10 @@ def _processes(mark: str) -> list[str]:
     return found
 
 
-def ran(environment: dict[str, str], *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*DEMO, *options], env=environment, capture_output=True, text=True, timeout=100, check=False
-    )
-
-
 def on_a_terminal(environment: dict[str, str], *options: str) -> str:
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [*DEMO, *options],
+        program("demo", *options),
         env={**environment, "TERM": "xterm", "COLUMNS": "120"},
         stdout=theirs,
         stderr=theirs,
@@ -78,7 +72,7 @@ def test_it_tells_what_happened_and_what_to_try_next(surroundings: dict[str, str
     long = tmp_path / ("d" * 100)
     long.mkdir()
     options = ("--steps", str(STEPS), "--seed", str(SEED))
-    result = ran(surroundings | {"TMPDIR": str(long)}, *options)
+    result = ran("demo", *options, env=surroundings | {"TMPDIR": str(long)})
     assert result.returncode == 0, result.stderr
     out = result.stdout
     assert re.search(r"simulator at 127\.0\.0\.1:\d+, hosting two-wheeled robots", out)
@@ -102,7 +96,7 @@ def test_it_tells_what_happened_and_what_to_try_next(surroundings: dict[str, str
 
 
 def test_an_environment_that_is_none_is_told_by_who_could_not_host_it(surroundings: dict[str, str]) -> None:
-    result = ran(surroundings, "--env", "NoSuch-v0")
+    result = ran("demo", "--env", "NoSuch-v0", env=surroundings)
     assert result.returncode == 78
     error, hint = result.stderr.splitlines()
     assert error.startswith("Error: the simulator ended (exit code 78): Gymnasium cannot make 'NoSuch-v0'")
@@ -114,7 +108,7 @@ def test_an_environment_that_is_none_is_told_by_who_could_not_host_it(surroundin
 )
 def test_a_stop_ends_everything(surroundings: dict[str, str], number: signal.Signals, until: str) -> None:
     with subprocess.Popen(
-        [*DEMO, "--steps", "1000000", "--env", "CartPole-v1"],
+        program("demo", "--steps", 1000000, "--env", "CartPole-v1"),
         env=surroundings,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

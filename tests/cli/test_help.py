@@ -12,11 +12,10 @@ import click
 import pytest
 
 from docs.generation.commands import walk
-from ospbridge.cli import COMMANDS, main
 from tests.cli.programs import invoke
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 TALK_TO_A_SIMULATOR = [
     ["agents"],
@@ -30,23 +29,12 @@ TALK_TO_A_SIMULATOR = [
 ]
 
 
-def _commands() -> Iterator[tuple[str, click.Command]]:
-    """Every command with its path, subcommands too."""
-    context = click.Context(main, info_name="ospbridge")
-    waiting: list[tuple[str, click.Command]] = []
-    for name in COMMANDS:
-        command = main.get_command(context, name)
-        assert command is not None
-        waiting.append((name, command))
-    while waiting:
-        path, command = waiting.pop(0)
-        yield path, command
-        if isinstance(command, click.Group):
-            waiting += [(f"{path} {name}", sub) for name, sub in command.commands.items()]
+COMMANDS = {path.removeprefix("ospbridge").strip(): command for path, command, _ in walk()}
+"""Each with its path, groups too."""
 
 
 def test_every_command_and_every_option_has_help() -> None:
-    for path, command in _commands():
+    for path, command in COMMANDS.items():
         assert command.help, path
         assert "Usage: " in invoke(*path.split(), "--help").stdout
         for parameter in command.params:
@@ -55,7 +43,7 @@ def test_every_command_and_every_option_has_help() -> None:
 
 
 def options_of(path: str) -> set[str]:
-    return {option for parameter in dict(_commands())[path].params for option in parameter.opts}
+    return {option for parameter in COMMANDS[path].params for option in parameter.opts}
 
 
 def test_all_that_talk_to_a_simulator_take_the_same_options() -> None:

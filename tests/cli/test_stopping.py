@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import time
 import weakref
 from typing import TYPE_CHECKING
@@ -10,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ospbridge.cli.stopping import deferred, heeded, stoppable, uninterrupted
+from tests.cli.programs import ran
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,14 +74,7 @@ def test_nothing_interrupts_a_goodbye(number: signal.Signals) -> None:
 
 def test_ctrl_c_while_the_program_starts_ends_with_the_exit_code_of_any_stop(tmp_path: Path) -> None:
     (tmp_path / "click.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
-    result = subprocess.run(
-        [sys.executable, "-m", "ospbridge", "agents"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    result = ran("agents", cwd=tmp_path)
     assert (result.returncode, result.stderr) == (130, "\n")
 
 
@@ -110,9 +102,7 @@ def interrupt(*args, **kwargs):
 sys.argv = ["ospbridge", "check", "/nowhere.toml"]
 ospbridge.__main__.run()
 """
-    result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
-    )
+    result = ran(code=program)
     assert (result.returncode, result.stderr.strip()) == (130, "")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ospbridge.cli.unwritten import EXIT_UNWRITTEN
+from tests.cli.programs import ran
 
 FULL = Path("/dev/full")
 pytestmark = pytest.mark.skipif(not FULL.exists(), reason="/dev/full is Linux's")
@@ -17,15 +18,7 @@ pytestmark = pytest.mark.skipif(not FULL.exists(), reason="/dev/full is Linux's"
 
 def into_full(*arguments: str, unbuffered: str = "") -> subprocess.CompletedProcess[str]:
     with FULL.open("wb") as full:
-        return subprocess.run(
-            [sys.executable, "-m", "ospbridge", *arguments],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=60,
-            check=False,
-            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
-        )
+        return ran(*arguments, stdout=full, env={**os.environ, "PYTHONUNBUFFERED": unbuffered})
 
 
 @pytest.mark.parametrize(

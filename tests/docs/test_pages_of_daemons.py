@@ -29,7 +29,7 @@ from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.task.loading import load
 from tests.cli.programs import invoke, started, until
-from tests.daemon.running import Daemon
+from tests.daemon.running import Daemon, free_port
 from tests.docs.pages import blocks, commands, page, programs, run
 from tests.envs.daemons import connected
 from tests.envs.vectors import cart_poles
@@ -41,13 +41,6 @@ if TYPE_CHECKING:
 assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="the page's commands need openssl")
-
-
-def free_place() -> str:
-    """HOST:PORT where nobody listens."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{sock.getsockname()[1]}"
 
 
 @contextmanager
@@ -156,7 +149,7 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_environments_of_other_hosts_attach_and_a_renewed_certificate_is_taken(
     hosts: str, tmp_path: Path
 ) -> None:
-    place = free_place()
+    place = f"127.0.0.1:{free_port(socket.SOCK_STREAM)}"
     text = hosts.replace("--listen localhost:45460", f"--listen {place}")
     text = text.replace(":45460", ":" + place.rpartition(":")[2])
     (verify,) = re.findall(r"`(openssl verify [^`]+)`", text)
@@ -207,7 +200,7 @@ def shown(place: str) -> str:
 
 @needs_openssl
 def test_a_sink_and_a_daemon_trust_each_other(hosts: str, tmp_path: Path) -> None:
-    place = free_place()
+    place = f"127.0.0.1:{free_port(socket.SOCK_STREAM)}"
     text = page("how-to/tls").replace("learner.example.org:5555", place.replace("127.0.0.1", "localhost"))
     text = text.replace("learner.example.org", "localhost")
     issue, *_ = blocks(text, "sh")
