@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 
@@ -12,12 +10,6 @@ def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     """Where entries of spools are that have been written."""
     if request.param == "on disk only":
         monkeypatch.setattr("ospbridge.record.spool_recent.LARGEST", -1)
-
-
-@pytest.fixture
-def stored() -> threading.Semaphore:
-    """Released with each group that a spool has written."""
-    return threading.Semaphore(0)
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ospbridge.errors import LocalProtocolError, UpstreamLost
+from ospbridge.errors import LocalProtocolError, RemoteProtocolError, UpstreamLost
 from ospbridge.rllink.client import ClientMachine, Exchange, Notice, StateArrived
 from ospbridge.rllink.connecting import LONGEST_PAUSE, LONGEST_REFUSED, Attempt, ConnectPlan, End
 from ospbridge.rllink.cutting import split
@@ -240,6 +240,18 @@ def test_a_connection_that_ends_in_mid_message_tells_how_much_was_there() -> Non
     error = pair.error(get_state(pair.client))
     assert "30 of 1000 bytes of a message" in error.message
     assert pair.client.lost is error
+
+
+def test_a_server_that_speaks_no_rllink_is_left_and_heard_no_more() -> None:
+    pair = greeted()
+    pair.deaf = True
+    pair.push(b"nonsense", after=0.1)
+    error = pair.error(get_state(pair.client))
+    assert isinstance(error, RemoteProtocolError)
+    pair.client.receive(MSGPACK.encode(SetState(weights(1))), pair.now)
+    pair.client.eof(pair.now)
+    assert pair.client.lost is error
+    assert not pair.client.events
 
 
 def test_leaving_is_safe_but_while_weights_are_learned() -> None:

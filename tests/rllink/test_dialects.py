@@ -288,6 +288,7 @@ def test_a_misfit_is_named_by_message_key_and_what_came(dialect: Dialect, told: 
         ({"obs": 3.0}, "observations must be an array, got float 3.0"),
         ({"rewards": [[1.0]]}, "rewards must have 1 dimensions"),
         ({"actions": [18446744073709551615, 1]}, "64 bits"),
+        ({"is_terminated": ...}, "key is_terminated or terminated is missing"),
         ({"is_terminated": "yes"}, "is_terminated must be true or false, got str 'yes'"),
         ({"t": 9}, "t must be 2, t_started and its 2 steps, got 9"),
         ({"extra_model_outputs": 3}, "extra_model_outputs must be a map"),

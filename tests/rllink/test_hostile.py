@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import tracemalloc
 from typing import Any
 
@@ -13,106 +12,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ospbridge.errors import OspBridgeError, RemoteProtocolError
+from ospbridge.errors import RemoteProtocolError
 from ospbridge.rllink import counting
 from ospbridge.rllink.arrays import packed
-from ospbridge.rllink.client import ClientMachine, Exchange
-from ospbridge.rllink.dialects import DIALECTS, JSON, MSGPACK, Dialect, dialect_of
-from ospbridge.rllink.exchanges import deliver, get_config, get_state, greet, learn
+from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
 from ospbridge.rllink.framing import header
-from ospbridge.rllink.messages import Episodes, EpisodesAndGetState, Ping, Pong
+from ospbridge.rllink.messages import Ping
 from ospbridge.rllink.server import ServerMachine
 from ospbridge.rllink.untrusted import Misfit
-from tests.rllink.episodes import episode
-from tests.rllink.pair import CONFIG, weights
-from tests.rllink.recordings import body_of, golden, handshake, native_episode
-
-DIALECT = st.sampled_from(list(DIALECTS.values()))
-
-REAL = [*golden().values(), *handshake().values(), native_episode()]
-WORDS = """
-type episodes state rl_module weights_seq_no onnx_file mlir_file config env_steps_per_sample timesteps force_on_policy
-obs observations actions rewards is_terminated truncated terminated is_truncated t t_started id_ data lookback
-extra_model_outputs action_logp action_dist_inputs default_policy finalized
-"""
-KINDS = "PING PONG GET_CONFIG GET_STATE SET_CONFIG SET_STATE EPISODES EPISODES_AND_GET_STATE X"
-KEYS, TYPES = (st.sampled_from(words.split()) for words in (WORDS, KINDS))
-PLAIN = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-3, 5),
-    st.integers(-(2**63), 2**64 - 1),
-    st.floats(allow_nan=False, allow_infinity=False),
-    st.text(max_size=8),
-    st.sampled_from(["H4sIAAAAAAAA", "H4sIAAAAAAAAAwMAAAAAAAAAAAA=", "AAAA"]),
-    TYPES,
-)
-NUMBERS = st.lists(st.one_of(st.floats(width=32), st.integers(0, 3)), max_size=4)
-ARRAYS = st.builds(
-    lambda *values: dict(zip((b"nd", b"type", b"kind", b"shape", b"data"), values, strict=True)),
-    st.sampled_from([True, False, None, 1]),
-    st.sampled_from(["<f4", "<i8", "|b1", "|O", "<f8", 3]),
-    st.sampled_from([b"", "", b"O", b"V"]),
-    st.lists(st.one_of(st.integers(0, 4), st.integers(-1, 2**33)), max_size=3),
-    st.one_of(st.binary(max_size=16), st.sampled_from([bytes(8), bytes(16), bytes(24), "text"])),
-)
-
-
-def trees(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.recursive(
-        leaves,
-        lambda inner: st.one_of(
-            st.lists(inner, max_size=4),
-            st.dictionaries(KEYS, inner, max_size=6),
-            NUMBERS,
-            st.lists(NUMBERS, max_size=4),
-        ),
-        max_leaves=14,
-    )
-
-
-def messages(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    inner = trees(leaves)
-    episodes = st.lists(st.dictionaries(KEYS, inner, max_size=8), max_size=2)
-    return st.one_of(
-        inner,
-        st.builds(lambda kind, rest: {"type": kind} | rest, TYPES, st.dictionaries(KEYS, inner, max_size=5)),
-        st.builds(lambda kind, told: {"type": kind, "episodes": told}, TYPES, episodes),
-    )
-
-
-JSON_BODIES = messages(PLAIN).map(lambda told: orjson.dumps(told, default=str))
-MSGPACK_BODIES = messages(st.one_of(PLAIN, ARRAYS, st.binary(max_size=8))).map(msgspec.msgpack.encode)
-BENT = st.builds(
-    lambda data, place, bytes_: (
-        data[: 8 + place % (len(data) - 8)] + bytes_ + data[8 + place % (len(data) - 8) + len(bytes_) :]
-    )[8:],
-    st.sampled_from(REAL),
-    st.integers(0, 20_000),
-    st.binary(min_size=1, max_size=3),
-)
-BODIES = st.one_of(st.binary(max_size=60), JSON_BODIES, MSGPACK_BODIES, BENT)
-
+from tests.rllink.pair import CONFIG
 
 # --- bodies --------------------------------------------------------------------------------------------------------
-
-
-@given(DIALECT, BODIES)
-@example(JSON, b'{"type": "EPISODES", "episodes": [{"obs": [[1e39]], "actions": [], "rewards": []}]}')
-def test_any_body_gives_a_message_or_a_clear_error_and_what_it_gave_can_be_written_again(
-    dialect: Dialect, body: bytes
-) -> None:
-    with contextlib.suppress(RemoteProtocolError):
-        assert dialect_of(body) in DIALECTS.values()
-    try:
-        message = dialect.decode(body)
-    except RemoteProtocolError:
-        return
-    try:
-        again = body_of(dialect.encode(message))
-    except OspBridgeError:
-        return
-    assert type(dialect.decode(again)) is type(message)
 
 
 @pytest.mark.parametrize(
@@ -166,75 +76,6 @@ def test_an_error_about_a_large_message_does_not_repeat_it(told: Any) -> None:
 
 
 # --- streams -------------------------------------------------------------------------------------------------------
-
-FRAMED = st.builds(lambda body: header(len(body)) + body, BODIES)
-STREAMS = st.lists(
-    st.one_of(FRAMED, FRAMED, st.sampled_from(REAL), st.binary(max_size=20)), min_size=1, max_size=4
-).map(b"".join)
-CUTS = st.lists(st.integers(1, 400), max_size=6)
-
-
-def pieces(stream: bytes, cuts: list[int]) -> list[bytes]:
-    made, place = [], 0
-    for length in cuts:
-        made.append(stream[place : place + length])
-        place += length
-    return [*made, stream[place:]]
-
-
-def exchange(number: int, machine: ClientMachine) -> Exchange[Any]:
-    batch = EpisodesAndGetState((episode(3),))
-    match number:
-        case 0:
-            return greet(machine)
-        case 1:
-            return get_config(machine)
-        case 2:
-            return get_state(machine)
-        case 3:
-            return learn(machine, [batch])
-        case 4:
-            return deliver(machine, [Episodes((episode(3),))])
-        case _:
-            return learn(machine, [Episodes((episode(3),)), batch])
-
-
-@given(DIALECT, STREAMS, CUTS, st.integers(0, 5))
-def test_any_server_leaves_the_client_with_a_result_or_a_clear_error(
-    dialect: Dialect, stream: bytes, cuts: list[int], asked: int
-) -> None:
-    machine = ClientMachine(dialect, largest=100_000)
-    machine.receive(dialect.encode(Pong()), 0.0)
-    machine.begin(exchange(asked, machine), 0.0)
-    now = 0.0
-    for piece in pieces(stream, cuts):
-        now += 0.5
-        with contextlib.suppress(RemoteProtocolError):
-            machine.receive(piece, now)
-        assert machine.lost is None or machine.finished
-        for _ in range(5):
-            deadline = machine.next_deadline()
-            if deadline is not None and deadline <= now:
-                machine.handle_timer(now)
-    machine.handle_timer(now + 1e6)
-    machine.eof(now + 1e6)
-    assert machine.finished
-    with contextlib.suppress(OspBridgeError):
-        machine.result()
-
-
-@given(STREAMS, CUTS)
-def test_any_client_leaves_the_server_alive_or_with_a_clear_error(stream: bytes, cuts: list[int]) -> None:
-    machine = ServerMachine(CONFIG, largest=100_000)
-    for piece in pieces(stream, cuts):
-        with contextlib.suppress(RemoteProtocolError):
-            machine.receive(piece)
-        while machine.next_event() is not None:
-            pass
-        while machine.state_wanted and machine.lost is None:
-            with contextlib.suppress(RemoteProtocolError):
-                machine.send_state(weights(1))
-        assert all(type(data) in (bytes, bytearray) for data in machine.data_to_send())
 
 
 # --- values are counted before any is made: a byte may stand for a list, and millions of these fill a memory -------

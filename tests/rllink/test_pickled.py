@@ -13,8 +13,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from ospbridge.errors import RemoteProtocolError
 from ospbridge.interface import BoxSpace, DiscreteSpace
@@ -392,6 +390,7 @@ def test_a_list_within_itself_is_read() -> None:
         (b".", "one object at STOP, there are 0"),
         (b"NN.", "one object at STOP, there are 2"),
         (b"(0.", "there is a mark"),
+        (b"(2.", "there is a mark"),
         (b"h\x05.", "object 5 was never remembered"),
         (b"NNNs.", "expected a dict"),
         (b"}(Nu.", "keys and values in pairs"),
@@ -427,29 +426,6 @@ def test_a_pickle_above_the_limit_is_not_read() -> None:
 
 
 # --- an enemy's bytes ----------------------------------------------------------------------------------------------
-
-OPCODES = st.sampled_from(
-    b"(.0123NJKMGXBC)t]la}duscobqrhjR\x80\x81\x85\x86\x87\x88\x89\x8a\x8b\x8c\x8f\x90\x91\x92\x93\x94\x95"
-)
-PROGRAMS = st.lists(
-    st.one_of(
-        OPCODES.map(lambda code: bytes((code,))),
-        st.sampled_from(
-            [b"K\1", b"h\0", b"q\0", b"\x8c\3low", b"\x8c\5_data", b"C\4abcd", b"cos\nsystem\n", b"M\1\1"]
-        ),
-        st.binary(max_size=3),
-    ),
-    max_size=80,
-).map(b"".join)
-
-
-@given(PROGRAMS)
-@example(b"]\x94(h\0h\0h\0e.")
-@example(b"}\x94h\0h\0b.")
-def test_any_program_gives_settings_or_a_clear_error(data: bytes) -> None:
-    for pickled in (data, b"(" + data, data + b"."):
-        with contextlib.suppress(RemoteProtocolError):
-            config_in(pickled)
 
 
 @pytest.mark.sampled(4)

@@ -17,27 +17,12 @@ from ospbridge.interface import BoxSpace
 from ospbridge.rllink.dialects import JSON, MSGPACK
 from ospbridge.rllink.messages import (
     EpisodesAndGetState,
-    GetConfig,
-    GetState,
-    Message,
-    Ping,
-    Pong,
     SetConfig,
-    SetState,
 )
 from ospbridge.rllink.pickled_config import config_in
 from tests.rllink.episodes import assert_equal
 from tests.rllink.recordings import body_of, decoded, golden, handshake, native_episode
 
-TYPES: dict[str, type[Message]] = {
-    "PING": Ping,
-    "PONG": Pong,
-    "GET_CONFIG": GetConfig,
-    "GET_STATE": GetState,
-    "SET_CONFIG": SetConfig,
-    "SET_STATE": SetState,
-    "EPISODES_AND_GET_STATE": EpisodesAndGetState,
-}
 GOLDEN = golden()
 HANDSHAKE = handshake()
 JSON_EXPERIENCE = "json EPISODES_AND_GET_STATE (2-step discrete episode)"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ospbridge.errors import LocalProtocolError, RemoteProtocolError
 from ospbridge.rllink.checking import Needs
@@ -159,19 +157,6 @@ def test_a_length_that_eight_digits_cannot_say_is_refused_before_sending(length:
     with pytest.raises(LocalProtocolError, match="does not fit RLlink's header") as caught:
         header(length)
     assert "split" in caught.value.hint
-
-
-@given(st.lists(st.binary(max_size=40), max_size=6), st.lists(st.integers(1, 30), max_size=40))
-def test_bodies_come_out_whole_however_the_stream_is_cut(bodies: list[bytes], cuts: list[int]) -> None:
-    stream = b"".join(map(framed, bodies))
-    deframer = Deframer()
-    got: list[bytes] = []
-    place = 0
-    for length in [*cuts, len(stream)]:
-        got += map(bytes, deframer.bodies(stream[place : place + length]))
-        place += length
-    assert got == bodies
-    assert deframer.empty
 
 
 def test_a_body_belongs_to_who_took_it() -> None:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ospbridge.errors import ScenarioInvalid, ScenarioNotFound
-from ospbridge.task import reading
 from ospbridge.task.loading import find, load
 from ospbridge.task.reading import read
 from ospbridge.task.scenario import (
@@ -20,24 +16,18 @@ from ospbridge.task.scenario import (
     ActionKind,
     AgentScenario,
     ArenaTable,
-    Episode,
-    GymTable,
     Match,
     NotFinite,
-    Observe,
     OutOfBounds,
     OutOfRange,
     Range,
     Ranges,
     ResetObservation,
-    RobotTable,
     Scenario,
     Source,
     SourceKind,
-    SyntheticTable,
 )
 from ospbridge.task.shipped import shipped
-from ospbridge.toml.tables import Mistakes, Table
 from tests.task.agents import arm
 
 AGENT = 'name = "x"\n[[agent]]\n'
@@ -203,6 +193,11 @@ HUGE = f"1{'0' * 400}"
             f'{AGENT}[world]\nkind = "arena"\nrobot = 1\n',
             "world.robot: unknown key (did you mean 'robots'?)",
         ),
+        ("world = 3\n" + AGENT, "world: expected a table, got 3"),
+        (
+            f"{AGENT}[world]\nkind = 'moon'\n",
+            "world.kind: expected 'gym' or 'arena' or 'synthetic' or 'robot', got 'moon'",
+        ),
         (
             f"{AGENT}[world]\nrobots = 3\n",
             "world.kind: a world needs a kind ('gym' or 'arena' or 'synthetic' or 'robot')",
@@ -242,6 +237,7 @@ def test_a_mistake_is_told_with_its_key_and_a_way_out(text: str, mistake: str) -
             "[agent.episode]\ntruncated = 'time > 1'",
             "episode.truncated: time needs time_step (say at the top how many seconds a step takes: time_step = 0.01)",
         ),
+        ("[agent.episode]\nreward = true", "episode.reward: expected an expression as a text, got true"),
         ("[agent.episode]\nneutral = inf", "episode.neutral: must be finite, since the agent is given it"),
         (
             "[agent.episode]\nsettle_steps = 0",
@@ -334,25 +330,3 @@ def test_what_is_not_there_is_told_with_what_is(name: str, hint: str) -> None:
 def test_what_can_be_no_scenarios_file_is_told_as_what_it_is(name: str, told: str) -> None:
     with pytest.raises(ScenarioNotFound, match=told):
         load(name)
-
-
-VALUES = st.recursive(
-    st.one_of(st.integers(), st.floats(), st.booleans(), st.text(max_size=5)),
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)
-    ),
-    max_leaves=6,
-)
-TABLES = [Scenario, AgentScenario, Action, Observe, Episode, GymTable, ArenaTable, RobotTable, SyntheticTable]
-KEYS = st.sampled_from(sorted({field.name for table in TABLES for field in dataclasses.fields(table)}))
-
-
-@settings(max_examples=max(settings.default.max_examples // 4, 1) if settings.default else 25)
-@given(st.dictionaries(KEYS, VALUES), st.dictionaries(KEYS, VALUES))
-def test_any_tables_are_a_scenario_or_mistakes_and_nothing_else(
-    top: dict[str, object], agent: dict[str, object]
-) -> None:
-    found = Mistakes()
-    inner = {"action": agent, "observe": agent, "episode": agent, "names": agent, **agent}
-    for tables in (top, {**top, "agent": [agent]}, {**top, "agent": [inner], "world": agent}):
-        reading._scenario(Table(tables, "", reading._keys(Scenario), found), "any")
