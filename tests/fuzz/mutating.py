@@ -1,4 +1,4 @@
-"""Bytes bent at random: what a damaged line, an older release or an enemy makes of a good message."""
+"""What a fuzz target is, and bytes bent at random: what a damaged line, an older release or an enemy makes of them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import random
 import re
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 _POWERS = (0, 1, 2, 3, 4, 6, 7, 8, 10, 12, 15, 16, 24, 30)
@@ -220,3 +223,37 @@ def bend_lines(chance: random.Random, data: bytes, others: Sequence[bytes]) -> b
             lines[at] = bend(chance, lines[at], more)
         data = b"".join(lines)
     return data[:LONGEST]
+
+
+# --- targets -------------------------------------------------------------------------------------------------------
+
+CORPUS = Path(__file__).parent / "corpus"
+"""A directory a target: files as they are, or `.hex` with an input a line. In `recorded.hex` is the shortest input of
+each shape that recordings of real peers and the examples of tests have, in `found.hex` what fuzzing found."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """``run`` takes any bytes and lets only bugs out: what it is documented to raise, it swallows itself."""
+
+    name: str
+    run: Callable[[bytes], None]
+    mutate: Mutate = bend
+    inputs: int = 20_000
+    """How many an ordinary test run tries."""
+    long: int = 1_000_000
+    """How many the long check tries."""
+
+    @cached_property
+    def corpus(self) -> dict[str, bytes]:
+        """By name: the lines of hexadecimal files, and other files as they are."""
+        found: dict[str, bytes] = {}
+        for path in sorted((CORPUS / self.name).iterdir()):
+            if path.suffix != ".hex":
+                found[path.name] = path.read_bytes()
+                continue
+            for number, line in enumerate(path.read_text().splitlines(), start=1):
+                text = line.partition("#")[0].strip()
+                if text or not line:
+                    found[f"{path.name}:{number}"] = bytes.fromhex(text)
+        return found

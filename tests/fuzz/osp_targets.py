@@ -23,8 +23,8 @@ from ospbridge.osp.server import CloseHandler, OpenHandler, Send, ServerMachine
 from ospbridge.osp.step import step
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld
+from tests.fuzz.mutating import Target
 from tests.fuzz.scripts import bending, read
-from tests.fuzz.target import Target
 
 INPUTS, OUTPUTS, INFOS = 2, 3, 1
 CLOCK = 1

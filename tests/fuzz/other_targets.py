@@ -24,9 +24,8 @@ from ospbridge.rllink.parcels import unpacked
 from ospbridge.task.reading import read
 from ospbridge.toml.parsing import NoToml, decoded
 from tests.fuzz import scripts
-from tests.fuzz.mutating import bend, bend_lines
+from tests.fuzz.mutating import Target, bend, bend_lines
 from tests.fuzz.rllink_targets import bend_msgpack
-from tests.fuzz.target import Target
 
 LARGEST = 100_000
 

@@ -19,9 +19,8 @@ from ospbridge.rllink.pickled import read_pickle
 from ospbridge.rllink.pickled_config import config_in
 from ospbridge.rllink.server import ServerMachine
 from ospbridge.rllink.weights import ModuleWeights
-from tests.fuzz.mutating import Mutate, bend, bend_tree
+from tests.fuzz.mutating import Mutate, Target, bend, bend_tree
 from tests.fuzz.scripts import bending, read
-from tests.fuzz.target import Target
 from tests.rllink.episodes import episode
 
 TIMES = (0.0, 0.0, 0.01, 0.5, 4.0, 11.0, 40.0, 700.0)

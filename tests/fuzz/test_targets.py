@@ -8,11 +8,10 @@ from time import sleep
 
 import pytest
 
-from tests.fuzz import running
-from tests.fuzz.__main__ import main
-from tests.fuzz.running import TARGETS, Found, input_of, run_corpus, run_many
+from tests.fuzz import __main__ as running
+from tests.fuzz.__main__ import TARGETS, Found, input_of, main, run_corpus, run_many
+from tests.fuzz.mutating import CORPUS, Target
 from tests.fuzz.scripts import Piece, read, written
-from tests.fuzz.target import CORPUS, Target
 
 EACH = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 
