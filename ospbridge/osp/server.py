@@ -413,7 +413,8 @@ class Handler:
         self._knows_agents = False
         self.values: list[Variable] = []
         self.value_ids: dict[str, int] = {}
-        self._observed: list[int] = []
+        self._observed: dict[int, None] = {}
+        """Ids of variables, in the order in which they were asked for."""
         self._to_tell: list[Code] = []
         """What has happened and is not told yet, each once however often it happened."""
         self._completions: list[AgentControl] = []
@@ -487,7 +488,7 @@ class Handler:
                 self._await_ack(Code.RESET_SIMULATION_COMPLETED)
             elif self.controlled:
                 first, *self._completions = self.controlled.values()
-                observed = self._observed if self.profile.values_are_pushed else []
+                observed = list(self._observed) if self.profile.values_are_pushed else []
                 self._send_completion(first, self.events.take(), observed)
 
     def _send_completion(self, control: AgentControl, events: list[int], observed: list[int]) -> None:
@@ -611,15 +612,14 @@ class Handler:
 
     def _observe(self, data: bytes) -> None:
         count, found = self._observable(data)
-        # In order, each once; a count may be as large as a datagram.
-        self._observed = list(dict.fromkeys((*self._observed, *filter(None, found))))
+        self._observed.update(dict.fromkeys(filter(None, found)))
         counted = not self.profile.register_for_value_works
         self.send(messages.RegisterForValueAck(tuple(found), announced=(count,), counted=counted).encode())
 
     def _observe_no_more(self, data: bytes) -> None:
         count, found = self._observable(data)
-        dropped = frozenset(found)
-        self._observed = [value_id for value_id in self._observed if value_id not in dropped]
+        for value_id in found:
+            self._observed.pop(value_id, None)
         self.send(messages.DeregisterFromValueAck(tuple(found), announced=(count,)).encode())
 
     def _observable(self, data: bytes) -> tuple[int, list[int]]:
