@@ -27,7 +27,7 @@ from ospbridge.osp.repository import Simulation
 from ospbridge.osp.wire import INT, decode_text, encode_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from ospbridge.osp.profile import Profile
     from ospbridge.osp.world import Variable, World, WorldAgent
@@ -121,12 +121,13 @@ class AgentControl:
         surplus ones are ignored (observed on a NERD server).
         """
         agent, count = self.agent, _int(data, 5)
-        whole = count == len(agent.inputs) and len(data) >= self.request_size
-        used = min(max(count, 0), len(agent.inputs))
+        inputs, low = agent.inputs, agent.low
+        whole = count == len(inputs) and len(data) >= self.request_size
         if not whole:
+            used = min(max(count, 0), len(inputs))
+            inputs, low = inputs[:used], low[:used]
             data = data[: len(data) - (len(data) - _INPUTS_BEGIN) % 4].ljust(self.request_size, b"\0")
-        given: np.ndarray[Any, np.dtype[np.float32]] = np.ndarray((used,), "<f4", data, _INPUTS_BEGIN)
-        np.maximum(given, agent.low[:used], out=agent.inputs[:used])
+        np.maximum(np.ndarray(inputs.shape, "<f4", data, _INPUTS_BEGIN), low, out=inputs)
         np.minimum(agent.inputs, agent.high, out=agent.inputs)
         return whole
 
@@ -152,9 +153,10 @@ class ServerMachine:
         self.simulation = Simulation(world, profile)
         self.clock = self.simulation.clock
         """Simulated time, and the time of the driver's last call."""
-        self.repository = self.simulation.repository
         self.faults = faults
         self.controls = [AgentControl(agent, index + 1, profile) for index, agent in enumerate(world.agents)]
+        self.controlled = 0
+        """How many agents are controlled by any client: what the barrier waits for."""
         self.step_requests: list[tuple[Handler, AgentControl]] = []
         """Who asked for a step, and for which agent."""
         # Requests beyond the number of agents would change nothing.
@@ -173,11 +175,6 @@ class ServerMachine:
     def handlers(self) -> int:
         """How many clients are connected."""
         return len(self._handlers)
-
-    @property
-    def controlled(self) -> int:
-        """How many agents are controlled by any client: what the barrier waits for."""
-        return sum(len(handler.controlled) for handler in self._handlers.values())
 
     @property
     def steps(self) -> int:
@@ -229,9 +226,9 @@ class ServerMachine:
         self.clock.now = now
         if self.due:
             self.due_at = None
-            if self._complete(self.reset_requests):
+            if len(self.reset_requests) >= self.controlled:
                 self._run_reset()
-            if self._complete(self.step_requests):
+            if len(self.step_requests) >= self.controlled:
                 self._run_step()
         for handler in list(self._handlers.values()):
             if handler.deadline is not None and handler.deadline <= now:
@@ -272,17 +269,15 @@ class ServerMachine:
 
         ``delay``: after how many seconds what is complete runs; by default the time at which a server looks by itself.
         """
-        if self._complete(self.step_requests) or self._complete(self.reset_requests):
+        if 0 < self.controlled <= max(len(self.step_requests), len(self.reset_requests)):
             due_at = self.clock.now + (self.profile.barrier_poll if delay is None else delay)
             self.due_at = due_at if self.due_at is None else min(self.due_at, due_at)
         else:
             self.due_at = None
 
-    def _complete(self, requests: Collection[object]) -> bool:
-        return 0 < self.controlled <= len(requests)
-
     def release(self, handler: Handler, control: AgentControl) -> None:
         """Let an agent be controlled no more. Whether its requests lapse is a matter of the profile."""
+        self.controlled -= 1
         del handler.controlled[control.id]
         control.handler = None
         if not self.profile.requests_outlive_sessions:
@@ -495,8 +490,8 @@ class Handler:
         if self.profile.completions_one_by_one:
             self.awaited = Code.NEXT_SIMULATION_STEP_COMPLETED
         head = control.header(len(events), len(observed)) if events or observed else control.head
-        floats = control.agent.outputs.tobytes() + control.agent.infos.tobytes()
-        self.send(head + floats + struct.pack(f"<{len(events)}i", *events))
+        ids = struct.pack(f"<{len(events)}i", *events) if events else b""
+        self.send(head + control.agent.outputs.tobytes() + control.agent.infos.tobytes() + ids)
         for value_id in observed:
             self._send_value(value_id)
 
@@ -554,7 +549,8 @@ class Handler:
     def _register(self, data: bytes) -> None:
         control = self._known_agent(_int(data))
         done = control is not None and control.handler in (None, self)
-        if control is not None and done:
+        if control is not None and control.handler is None:
+            self.machine.controlled += 1
             control.handler = self
             self.controlled = dict(sorted({**self.controlled, control.id: control}.items()))
         self.send(messages.RegisterForAgentAck.pack(_int(data), done))
@@ -591,7 +587,7 @@ class Handler:
     # --- variables: section 4.5 ------------------------------------------------------------------------------------
 
     def _list_values(self, data: bytes) -> None:
-        found = self.machine.repository.find(self._string(data, 1))
+        found = self.machine.simulation.repository.find(self._string(data, 1))
         self.send(messages.ValueIds.pack(len(found)))
         for index, variable in enumerate(found):
             value_id = self.value_ids.get(variable.name)

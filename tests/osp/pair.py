@@ -80,7 +80,7 @@ class Pair:
 
     def hide(self, *, clock: bool, values: bool) -> None:
         """Have no variable for the clock, none for what agents are given and bring."""
-        variables = self.server.repository.variables
+        variables = self.server.simulation.repository.variables
         for name in tuple(variables):
             if (clock and name == SIMULATION_TIME) or (values and name.startswith("/Sim/")):
                 del variables[name]

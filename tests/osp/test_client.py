@@ -279,7 +279,7 @@ def rebuilt(profile: Profile, *, forgotten: str = "") -> tuple[Any, Any]:
             values: list[Any] = handler.values
             values[:] = [None] * (len(values) + 10)
             handler.value_ids.clear()
-        pair.server.repository.variables.pop(forgotten, None)
+        pair.server.simulation.repository.variables.pop(forgotten, None)
 
     world.reset = rebuild
     return client, client.conversation

@@ -102,7 +102,7 @@ def test_an_acknowledgement_that_comes_twice_ends_the_episode_and_the_network_is
 
 def rounded(player: Player) -> None:
     """The clock prints two decimals, as few as a step needs."""
-    variables, clock = player.pair.server.repository.variables, player.pair.server.clock
+    variables, clock = player.pair.server.simulation.repository.variables, player.pair.server.clock
     variables[SIMULATION_TIME] = replace(variables[SIMULATION_TIME], get=lambda: f"{clock.time:.2f}")
 
 

@@ -353,7 +353,7 @@ def test_what_is_known_of_one_agent_is_never_taken_for_another_ones() -> None:
     with pytest.raises(StepUncertain, match="found for more than one agent or value"):
         client.do(restore(talk.machine, [twice], 0.0))
     pair, client, talk = equal_agents()
-    del pair.server.repository.variables["/Sim/A/sensor/0"]
+    del pair.server.simulation.repository.variables["/Sim/A/sensor/0"]
     with pytest.raises(StepUncertain, match="1 of its values cannot be read back"):
         client.do(restore(talk.machine, [agent], 0.0))
 
