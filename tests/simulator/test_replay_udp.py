@@ -13,10 +13,10 @@ import pytest
 import ospbridge  # noqa: F401  # registers the environments
 from ospbridge.interface import Endpoint
 from ospbridge.observe.trace import read_trace
-from ospbridge.osp import client, step
+from ospbridge.osp import step, timing
 from ospbridge.osp.messages import StepCompleted
 from ospbridge.osp.profile import NERD, PROFILES
-from ospbridge.session import blocking
+from ospbridge.session import blocking, core
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.replay_script import read_scripts
@@ -70,7 +70,7 @@ def differing(told: list[Told]) -> list[str]:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine a client takes a pause for silence now and then, and what it asks then differs each time."""
-    for module in (client, step, blocking):
+    for module in (timing, step, core, blocking):
         monkeypatch.setattr(module, "SILENCE", 10.0)
 
 
