@@ -7,16 +7,18 @@ import os
 import socket
 import stat
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 
 from ospbridge.transport.addresses import is_ip
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Iterator
     from pathlib import Path
 
     import trio
+
+AnySocket = TypeVar("AnySocket", bound="socket.socket | trio.socket.SocketType")
 
 KEEPALIVE: Final = {
     socket.TCP_NODELAY: 1,
@@ -104,6 +106,16 @@ def squatter(directory: Path) -> int | None:
     except OSError:
         return None
     return owner if above & stat.S_IWOTH and owner not in {0, os.geteuid()} else None
+
+
+@contextlib.contextmanager
+def closed_on_error(sock: AnySocket) -> Iterator[AnySocket]:
+    """A socket that is closed where what it is made ready for fails."""
+    try:
+        yield sock
+    except BaseException:
+        sock.close()
+        raise
 
 
 def set_keepalive(sock: socket.socket | trio.socket.SocketType) -> None:

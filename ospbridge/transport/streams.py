@@ -19,7 +19,7 @@ import trio
 
 from ospbridge.errors import ConfigurationError, OspBridgeError, UpstreamLost, UpstreamNotFound
 from ospbridge.transport.addresses import is_loopback, unresolved
-from ospbridge.transport.admission import set_keepalive
+from ospbridge.transport.admission import closed_on_error, set_keepalive
 from ospbridge.transport.tls import SCHEME, is_end_of_stream, refusal
 
 if TYPE_CHECKING:
@@ -79,15 +79,11 @@ async def open_stream(address: StreamAddress, *, within: float, wanted: str = "s
 
 
 async def _connected(family: int, place: tuple[str, int]) -> trio.SocketStream:
-    sock = trio.socket.socket(family, socket.SOCK_STREAM)
-    try:
+    with closed_on_error(trio.socket.socket(family, socket.SOCK_STREAM)) as sock:
         set_keepalive(sock)
         await sock.connect(place)
-    except BaseException:
-        sock.close()
-        raise
-    # With it the kernel takes 16 KiB at most that cannot leave yet, so that what it took counts as sent.
-    return trio.SocketStream(sock)
+        # With it the kernel takes 16 KiB at most that cannot leave yet, so that what it took counts as sent.
+        return trio.SocketStream(sock)
 
 
 async def _resolved(address: StreamAddress) -> list[tuple[int, tuple[str, int]]]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ospbridge.errors import ConfigurationError, HubNotFound
 from ospbridge.transport.addresses import parse_endpoint, unresolved
-from ospbridge.transport.admission import set_keepalive
+from ospbridge.transport.admission import closed_on_error, set_keepalive
 
 if TYPE_CHECKING:
     from ospbridge.interface import Endpoint
@@ -229,16 +229,14 @@ def connect_tls(address: TlsAddress, timeout: float) -> socket.socket:
 
 
 def _secured(plain: socket.socket, context: ssl.SSLContext, address: TlsAddress) -> socket.socket:
-    try:
+    with closed_on_error(plain):
         set_keepalive(plain)
-        sock = context.wrap_socket(plain, server_hostname=address.endpoint.host)
-        sock.setblocking(False)
-    except BaseException as error:
-        plain.close()
-        if isinstance(error, ssl.SSLError):
+        try:
+            sock = context.wrap_socket(plain, server_hostname=address.endpoint.host)
+        except ssl.SSLError as error:
             raise _plain_error(error, str(address)) from None
-        raise
-    return sock
+        sock.setblocking(False)
+        return sock
 
 
 # --- addresses of other servers --------------------------------------------------------------------------------------

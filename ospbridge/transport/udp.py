@@ -9,6 +9,7 @@ from typing import Final
 
 from ospbridge.errors import ConfigurationError, SimulatorNotFound
 from ospbridge.interface import Endpoint
+from ospbridge.transport.admission import closed_on_error
 
 LARGEST_DATAGRAM: Final = 65_536
 MOST_EARLY: Final = 1024
@@ -24,18 +25,14 @@ NO_WAY: Final = frozenset(
 
 def open_udp(family: socket.AddressFamily, *, local_port: int = 0, local_host: str = "") -> socket.socket:
     """A non-blocking UDP socket with a large receive buffer."""
-    sock = socket.socket(family, socket.SOCK_DGRAM)
-    try:
+    with closed_on_error(socket.socket(family, socket.SOCK_DGRAM)) as sock:
         sock.setblocking(False)
         for option in (socket.SO_RCVBUF, _SO_RCVBUFFORCE):
             with suppress(OSError):
                 sock.setsockopt(socket.SOL_SOCKET, option, RECEIVE_BUFFER)
         if local_port:
             sock.bind((local_host, local_port))
-    except BaseException:
-        sock.close()
-        raise
-    return sock
+        return sock
 
 
 def open_beside(sock: socket.socket) -> socket.socket | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import ConfigurationError
-from ospbridge.transport.admission import squatter
+from ospbridge.transport.admission import closed_on_error, squatter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,15 +57,11 @@ def room_for_sockets() -> str:
 
 def connect_unix(path: Path) -> socket.socket:
     """A connected, non-blocking stream socket. Raises OSError."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
+    with closed_on_error(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as sock:
         # A listener's full backlog is EAGAIN here, at once: connecting never waits.
         sock.setblocking(False)
         sock.connect(str(path))
-    except BaseException:
-        sock.close()
-        raise
-    return sock
+        return sock
 
 
 def peer_pid(sock: socket.socket) -> int:
@@ -142,8 +138,7 @@ class HubSocket:
         )
 
     def _listening(self) -> tuple[socket.socket, os.stat_result]:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
+        with closed_on_error(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as sock:
             sock.setblocking(False)
             # The file gets the socket's mode less the umask: never more than 0660, not even for a moment.
             os.fchmod(sock.fileno(), MODE)
@@ -151,9 +146,6 @@ class HubSocket:
             _let_in(self.path)
             sock.listen(BACKLOG)
             return sock, self.path.stat()
-        except BaseException:
-            sock.close()
-            raise
 
 
 @contextmanager
