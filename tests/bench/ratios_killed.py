@@ -31,11 +31,9 @@ def test_a_direct_environment_notices_in_time() -> None:
     with ForkedSimulator(think=THINK) as simulator:
         env = gymnasium.make("ospbridge/Agent-v0", simulator=simulator.address)
         judge(killed_again_and_again(env, simulator))
-        env.close()
 
 
 def test_an_environment_at_the_hub_notices_in_time() -> None:
     with ForkedSimulator(think=THINK) as simulator, LocalDaemon(Endpoint("127.0.0.1", simulator.port)):
         env = gymnasium.make("ospbridge/Agent-v0")
         judge(killed_again_and_again(env, simulator))
-        env.close()

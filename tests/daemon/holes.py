@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from ospbridge.interface import Endpoint
 
 LARGEST: Final = 65_536
-MANY: Final = 10_000
+Address = tuple[str, int]
 
 
 class HoledNetwork:
     """Clients find the simulator at ``address``. ``holed`` may be set at any time: nothing passes then, either way,
     not even behind the hole, where the network was busy and has yet to look at it.
 
-    A handler answers from a port of its own. So each answer of a new port gets a socket of its own here too, which is
-    the handler for its client, and hands on what the client says to it.
+    A client has a socket of its own towards the simulator. A handler answers from a port of its own, and so each answer
+    of a new port gets a socket here too, which is the handler for its client, and hands on what the client says to it.
     """
 
     def __init__(self, simulator: Endpoint) -> None:
@@ -30,18 +30,17 @@ class HoledNetwork:
         """So many answers of the simulator still pass; None: all of them."""
         self.swallowed = 0
         self._simulator = (simulator.host, simulator.port)
-        self._main = self._bound()
-        self.address = "{}:{}".format(*self._main.getsockname())
         self._epoll = select.epoll()
-        self._epoll.register(self._main, select.EPOLLIN)
-        self._sockets = {self._main.fileno(): self._main}
-        self._outside: dict[tuple[str, int], socket.socket] = {}
+        self._sockets: dict[int, socket.socket] = {}
+        self._main = self._added()
+        self.address = "{}:{}".format(*self._main.getsockname())
+        self._outside: dict[Address, socket.socket] = {}
         """By client: where the simulator sees it."""
-        self._client_of: dict[int, tuple[str, int]] = {}
+        self._client_of: dict[int, Address] = {}
         """By descriptor of an outside."""
-        self._inside: dict[tuple[int, tuple[str, int]], socket.socket] = {}
+        self._inside: dict[tuple[int, Address], socket.socket] = {}
         """By outside and handler: where the client sees the handler."""
-        self._way_of: dict[int, tuple[socket.socket, tuple[str, int]]] = {}
+        self._way_of: dict[int, tuple[socket.socket, Address]] = {}
         """By descriptor of an inside: the outside to send from, and the handler."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -54,24 +53,24 @@ class HoledNetwork:
     def holed(self, now: bool) -> None:
         if self._holed and not now:
             for sock in list(self._sockets.values()):
-                self._swallow(sock)
+                with suppress(BlockingIOError):
+                    while True:
+                        with suppress(ConnectionError):
+                            sock.recv(LARGEST)
+                            self.swallowed += 1
         self._holed = now
 
-    def _swallow(self, sock: socket.socket) -> None:
-        with suppress(BlockingIOError):
-            for _ in range(MANY):
-                with suppress(ConnectionError):
-                    sock.recv(LARGEST)
-                    self.swallowed += 1
+    def hole(self, seconds: float) -> float:
+        """When it was over."""
+        self.holed = True
+        time.sleep(seconds)
+        self.holed = False
+        return time.monotonic()
 
-    def _bound(self) -> socket.socket:
+    def _added(self) -> socket.socket:
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         sock.bind(("127.0.0.1", 0))
         sock.setblocking(False)
-        return sock
-
-    def _added(self) -> socket.socket:
-        sock = self._bound()
         self._sockets[sock.fileno()] = sock
         self._epoll.register(sock, select.EPOLLIN)
         return sock
@@ -79,9 +78,8 @@ class HoledNetwork:
     def _run(self) -> None:
         while not self._stopping.is_set():
             for descriptor, _ in self._epoll.poll(0.1):
-                sock = self._sockets[descriptor]
                 try:
-                    data, source = sock.recvfrom(LARGEST)
+                    data, source = self._sockets[descriptor].recvfrom(LARGEST)
                 except (BlockingIOError, ConnectionError):
                     continue
                 if self._holed or self._kept_back(descriptor):
@@ -96,29 +94,22 @@ class HoledNetwork:
         self.answers_left = max(left - 1, 0)
         return left == 0
 
-    def _pass_on(self, descriptor: int, data: bytes, source: tuple[str, int]) -> None:
+    def _pass_on(self, descriptor: int, data: bytes, source: Address) -> None:
         client = self._client_of.get(descriptor)
         if client is not None:
-            self._inside_for(descriptor, source).sendto(data, client)
+            inside = self._inside.get((descriptor, source))
+            if inside is None:
+                inside = self._inside[descriptor, source] = self._added()
+                self._way_of[inside.fileno()] = (self._sockets[descriptor], source)
+            inside.sendto(data, client)
         elif descriptor in self._way_of:
             outside, handler = self._way_of[descriptor]
             outside.sendto(data, handler)
         else:
-            self._outside_for(source).sendto(data, self._simulator)
-
-    def _outside_for(self, client: tuple[str, int]) -> socket.socket:
-        found = self._outside.get(client)
-        if found is None:
-            found = self._outside[client] = self._added()
-            self._client_of[found.fileno()] = client
-        return found
-
-    def _inside_for(self, outside: int, handler: tuple[str, int]) -> socket.socket:
-        found = self._inside.get((outside, handler))
-        if found is None:
-            found = self._inside[outside, handler] = self._added()
-            self._way_of[found.fileno()] = (self._sockets[outside], handler)
-        return found
+            if source not in self._outside:
+                self._outside[source] = self._added()
+                self._client_of[self._outside[source].fileno()] = source
+            self._outside[source].sendto(data, self._simulator)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -130,16 +121,3 @@ class HoledNetwork:
         for sock in self._sockets.values():
             sock.close()
         self._epoll.close()
-
-
-def holes(network: HoledNetwork, count: int, *, seconds: float, between: float) -> list[float]:
-    """Make so many holes, and wait before and after each; when each has ended."""
-    ends = []
-    for _ in range(count):
-        time.sleep(between)
-        network.holed = True
-        time.sleep(seconds)
-        network.holed = False
-        ends.append(time.monotonic())
-    time.sleep(between)
-    return ends

@@ -10,16 +10,13 @@ import socket
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import gymnasium
-import numpy as np
 import psutil
 import pytest
 
-import ospbridge
 from ospbridge.cli.status import launched_told
 from ospbridge.daemon import launching
 from ospbridge.daemon.launching import SimulatorLauncher
@@ -30,18 +27,29 @@ from ospbridge.interface import Endpoint
 from ospbridge.launch import cores, logs, simulator
 from ospbridge.launch.command import launch_spec
 from ospbridge.session.rebuild import CAPACITY
-from tests.daemon.running import WITHIN, Daemon, LocalDaemon, free_port, run_here, seat_of, until, values
+from tests.daemon.running import (
+    WITHIN,
+    Daemon,
+    LocalDaemon,
+    at_once,
+    free_port,
+    run_here,
+    seat_of,
+    until,
+    values,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ospbridge.launch.command import LaunchSpec
+    from ospbridge.session.hub_client import AgentHandle
 
-assert ospbridge.__version__
 pytestmark = [pytest.mark.loopback, pytest.mark.timeout(300)]
 KILLS = 20
 THINK = 0.01
 ANYWHERE = Endpoint("127.0.0.1", 0)
+KILLED = "the launched simulator is gone: it was ended by SIGKILL"
 WORLD = f"""
 import sys
 from ospbridge.simulator.synthetic import SyntheticWorld
@@ -49,10 +57,14 @@ from ospbridge.simulator.udp import UdpSimulator
 print("the scene is loaded", flush=True)
 UdpSimulator(SyntheticWorld(2, 3, think={THINK}), port=int(sys.argv[1])).run()
 """
-LISTENS = (
-    "import os, signal, socket, sys, time; s = socket.socket(type=socket.SOCK_DGRAM); "
-    "s.bind(('127.0.0.1', int(sys.argv[1]))); "
-)
+LISTENS_AND_ENDS = """
+import os, socket, sys, time
+s = socket.socket(type=socket.SOCK_DGRAM)
+s.bind(('127.0.0.1', int(sys.argv[1])))
+print('no scene', flush=True)
+time.sleep(0.1)
+os._exit(3)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -60,9 +72,13 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
 
 
-def program(code: str = WORLD, **more: Any) -> LaunchSpec:
+def program(code: str = WORLD) -> LaunchSpec:
     """On whatever core: the tests beside this one need theirs."""
-    return launch_spec({"command": [sys.executable, "-c", code, "{port}"], **more}, pin=False)
+    return launch_spec({"command": [sys.executable, "-c", code, "{port}"]}, pin=False)
+
+
+def launching_daemon(code: str = WORLD, at: Endpoint = ANYWHERE, *, ready: bool = True) -> LocalDaemon:
+    return LocalDaemon(at, launch=program(code), ready=ready)
 
 
 def launched(daemon: LocalDaemon | Daemon) -> LaunchStatus:
@@ -81,18 +97,15 @@ def gone(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
-def act(env: gymnasium.Env[Any, Any]) -> str:
-    """The reason that ended the episode; empty where none did."""
-    *_, truncated, info = env.step(np.full(2, 0.25, np.float32))
-    assert truncated == bool(info["reason"])
-    return str(info["reason"])
+def started_again(daemon: LocalDaemon, times: int) -> None:
+    until(lambda: launched(daemon).restarts == times and daemon.conductor.ready)
 
 
-def until_cut(env: gymnasium.Env[Any, Any]) -> str:
+def until_cut(seat: AgentHandle) -> str:
     give_up = time.monotonic() + WITHIN
-    while not (reason := act(env)):
+    while not (feedback := seat.step(values(0.25))).truncated:
         assert time.monotonic() < give_up
-    return reason
+    return feedback.reason
 
 
 def test_a_simulator_that_is_killed_again_and_again_is_started_again_and_each_environment_is_told(
@@ -100,29 +113,24 @@ def test_a_simulator_that_is_killed_again_and_again_is_started_again_and_each_en
 ) -> None:
     monkeypatch.setattr(simulator, "PROVEN", 0.0)
     kills = sorted(sample(range(0, KILLS, 2), 2) + sample(range(1, KILLS, 2), 2))
-    with LocalDaemon(ANYWHERE, launch=program()) as daemon:
+    with launching_daemon() as daemon, closing(seat_of(None)) as seat:
         address = daemon.status().simulator
-        env = gymnasium.make("ospbridge/Agent-v0")
-        env.reset(seed=1)
+        seat.reset(1)
         for number in kills:
-            for _ in range(3):
-                assert not act(env)
+            assert not any(seat.step(values(0.25)).truncated for _ in range(3))
             pid = pid_of(daemon)
             killer = threading.Timer(THINK / 2 if number % 2 else 0.0, os.kill, (pid, signal.SIGKILL))
             killer.start()
-            reason = until_cut(env)
+            assert until_cut(seat).endswith(KILLED)
             killer.join(10)
-            assert reason.endswith("the launched simulator is gone: it was ended by SIGKILL")
-            env.reset(seed=number + 2)
+            seat.reset(number + 2)
             assert pid_of(daemon) != pid
-        assert not act(env)
-        env.close()
+        assert not seat.step(values(0.25)).truncated
         found = daemon.status()
         assert (found.simulator, found.rebuilds) == (address, len(kills))
         assert launched(daemon).restarts == len(kills)
         assert len(daemon.lines("simulator_launched")) == len(kills) + 1
-        told = daemon.lines("simulator_ended")
-        assert [line["reason"] for line in told] == [
+        assert [line["reason"] for line in daemon.lines("simulator_ended")] == [
             "it was ended by SIGKILL; it said last: the scene is loaded"
         ] * len(kills)
         # Where each had lived for long enough it cost nothing.
@@ -131,46 +139,40 @@ def test_a_simulator_that_is_killed_again_and_again_is_started_again_and_each_en
         assert budget._left == CAPACITY
 
 
-def test_one_that_ends_while_nobody_steps_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    with LocalDaemon(ANYWHERE, launch=program()) as daemon:
-        idle = pid_of(daemon)
-        os.kill(idle, signal.SIGKILL)
-        until(lambda: launched(daemon).restarts == 1 and daemon.conductor.ready)
-        seat = seat_of(None)
-        seat.reset(1)
-        assert not seat.step(values(0.5)).truncated
+def test_one_that_ends_while_nobody_steps_is_started_again() -> None:
+    with launching_daemon() as daemon:
         os.kill(pid_of(daemon), signal.SIGKILL)
-        # Its driver says nothing meanwhile, and is told with its next step.
-        until(lambda: launched(daemon).restarts == 2 and daemon.conductor.ready)
-        feedback = seat.step(values(0.5))
-        assert feedback.truncated
-        assert feedback.reason == "the launched simulator is gone: it was ended by SIGKILL"
-        seat.reset(2)
-        assert not seat.step(values(0.5)).truncated
-        seat.close()
+        started_again(daemon, 1)
+        with closing(seat_of(None)) as seat:
+            seat.reset(1)
+            assert not seat.step(values(0.5)).truncated
+            os.kill(pid_of(daemon), signal.SIGKILL)
+            # Its driver says nothing meanwhile, and is told with its next step.
+            started_again(daemon, 2)
+            assert seat.step(values(0.5)).reason == KILLED
+            seat.reset(2)
+            assert not seat.step(values(0.5)).truncated
 
 
 def test_who_waits_for_others_when_it_ends_is_told_at_once() -> None:
-    two_agents = WORLD.replace("2, 3,", "2, 3, agents=2,")
-    with LocalDaemon(ANYWHERE, launch=program(two_agents)) as daemon, ThreadPoolExecutor(2) as pool:
-        seats = [seat_of(name) for name in ("agent1", "agent2")]
-        for begun in [pool.submit(seat.reset, 1) for seat in seats]:
-            begun.result(WITHIN)
-        waits = pool.submit(seats[0].step, values(0.5))
-        until(lambda: daemon.conductor.lockstep.missing == 1)
-        os.kill(pid_of(daemon), signal.SIGKILL)
-        reason = waits.result(WITHIN).reason
-        assert reason == "the launched simulator is gone: it was ended by SIGKILL"
-        assert seats[1].step(values(0.5)).reason == reason
-        for begun in [pool.submit(seat.reset, 2) for seat in seats]:
-            assert not begun.result(WITHIN).truncated
-        for seat in seats:
-            seat.close()
+    with launching_daemon(WORLD.replace("2, 3,", "2, 3, agents=2,")) as daemon:
+        one, other = seat_of("agent1"), seat_of("agent2")
+        at_once(lambda: one.reset(1), lambda: other.reset(1))
+
+        def kill() -> None:
+            until(lambda: daemon.conductor.lockstep.missing == 1)
+            os.kill(pid_of(daemon), signal.SIGKILL)
+
+        told: list[str] = []
+        at_once(kill, lambda: told.append(one.step(values(0.5)).reason))
+        assert [*told, other.step(values(0.5)).reason] == [KILLED] * 2
+        at_once(lambda: one.reset(2), lambda: other.reset(2))
+        one.close()
+        other.close()
 
 
 def test_one_that_ends_at_once_again_and_again_is_given_up_with_what_it_said(impatient: None) -> None:
-    code = LISTENS + "print('no scene', flush=True); time.sleep(0.1); os._exit(3)"
-    with LocalDaemon(ANYWHERE, ready=False, launch=program(code)) as daemon:
+    with launching_daemon(LISTENS_AND_ENDS, ready=False) as daemon:
         assert daemon.wait() == SessionLost.exit_code
     assert isinstance(daemon.error, SessionLost)
     assert "ended too often (10 times, one is forgiven a minute)" in daemon.error.message
@@ -179,16 +181,13 @@ def test_one_that_ends_at_once_again_and_again_is_given_up_with_what_it_said(imp
 
 
 def test_one_that_does_not_come_up_at_first_ends_the_daemon_with_what_it_said() -> None:
-    with LocalDaemon(
-        ANYWHERE, ready=False, launch=program("print('no scene'); raise SystemExit(3)")
-    ) as daemon:
+    with launching_daemon("print('no scene'); raise SystemExit(3)", ready=False) as daemon:
         assert daemon.wait() == SimulatorNotStarted.exit_code
     assert "it ended with exit code 3; it said last: no scene" in str(daemon.error)
 
 
 def test_a_slow_start_is_told_by_the_status() -> None:
-    slow = "import time; time.sleep(99)"
-    with LocalDaemon(ANYWHERE, ready=False, launch=program(slow)) as daemon:
+    with launching_daemon("import time; time.sleep(99)", ready=False) as daemon:
         until(lambda: launched(daemon).pid is not None)
         assert daemon.status().connection == f"launching {Path(sys.executable).name}"
         pid = pid_of(daemon)
@@ -200,7 +199,7 @@ def test_a_port_that_another_process_has_is_told_with_its_name() -> None:
     with socket.socket(type=socket.SOCK_DGRAM) as other:
         other.bind(("127.0.0.1", 0))
         taken = Endpoint("127.0.0.1", other.getsockname()[1])
-        with LocalDaemon(taken, ready=False, launch=program()) as daemon:
+        with launching_daemon(at=taken, ready=False) as daemon:
             assert daemon.wait() == SimulatorNotStarted.exit_code
     me = f"process {os.getpid()} ({shlex.join(psutil.Process().cmdline())})"
     assert isinstance(daemon.error, SimulatorNotStarted)
@@ -214,35 +213,20 @@ def test_a_program_that_is_not_there_is_told_before_anything_starts() -> None:
     assert "there is no program 'no-such-simulator' to launch on PATH" in done.output
 
 
-def test_it_is_launched_at_the_address_that_is_configured() -> None:
-    address = Endpoint("127.0.0.1", free_port())
-    with LocalDaemon(address, launch=program()) as daemon:
-        assert daemon.status().simulator == str(address)
-
-
-def test_its_log_is_rotated_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_launched_at_the_address_that_is_configured_and_its_log_is_rotated_while_it_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(launching, "LOG_EVERY", 0.0)
     monkeypatch.setattr(logs, "LARGEST", 1000)
-    with LocalDaemon(ANYWHERE, launch=program()) as daemon:
+    address = Endpoint("127.0.0.1", free_port())
+    with launching_daemon(at=address) as daemon:
+        assert daemon.status().simulator == str(address)
         log = Path(launched(daemon).log)
         assert log.read_text() == "the scene is loaded\n"
         with log.open("a") as file:
             file.write("x" * 2000)
         until(lambda: log.stat().st_size == 0)
         assert "x" * 2000 in log.with_name(f"{log.name}.1").read_text()
-
-
-def test_it_runs_under_batch_on_the_core_that_is_named(tmp_path: Path) -> None:
-    core = min(os.sched_getaffinity(0))
-    file = tmp_path / "osp.toml"
-    launch = f'command = "scenario"\npin = {core}\n'
-    file.write_text(f'[[simulator]]\nscenario = "cartpole"\n[simulator.launch]\n{launch}')
-    with Daemon(None, "--config", str(file), directory=tmp_path) as daemon:
-        found = launched(daemon)
-        assert found.pid is not None
-        assert (found.batch, found.core) == (True, core)
-        assert os.sched_getscheduler(found.pid) == os.SCHED_BATCH
-        assert os.sched_getaffinity(found.pid) == {core}
 
 
 @pytest.mark.parametrize(
@@ -265,26 +249,31 @@ def test_it_has_a_core_of_its_own_where_daemon_and_environments_keep_one_each(
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_whatever_ends_the_daemon_no_simulator_is_left(tmp_path: Path, number: int) -> None:
-    code = f"{WORLD.replace('print', 'import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print')}"
-    world = tmp_path / "world.py"
-    world.write_text(code)
-    command = f"{sys.executable} {world} {{port}}"
-    with Daemon(None, "--launch", command, directory=tmp_path) as daemon:
-        pid = pid_of(daemon)
+    """One that runs under SCHED_BATCH, on the core that the configuration names, and ends for no SIGTERM."""
+    world, file, core = tmp_path / "world.py", tmp_path / "osp.toml", min(os.sched_getaffinity(0))
+    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print"
+    world.write_text(WORLD.replace("print", deaf))
+    file.write_text(
+        f'[[simulator]]\n[simulator.launch]\ncommand = "{sys.executable} {world} {{port}}"\npin = {core}\n'
+    )
+    with Daemon(None, "--config", str(file), directory=tmp_path) as daemon:
+        found, pid = launched(daemon), pid_of(daemon)
+        assert (found.batch, found.core) == (True, core)
+        assert os.sched_getscheduler(pid) == os.SCHED_BATCH
+        assert os.sched_getaffinity(pid) == {core}
         expected = -number if number == signal.SIGKILL else 0
         assert daemon.end(number) == expected, daemon.log.read_text()
-        if number != signal.SIGKILL:
-            assert gone(pid)
+        assert number == signal.SIGKILL or gone(pid)
         until(lambda: gone(pid))
 
 
-def test_status_and_top_show_it(tmp_path: Path) -> None:
-    with LocalDaemon(ANYWHERE, launch=program()) as daemon:
+def test_status_and_top_show_it() -> None:
+    with launching_daemon() as daemon:
         found = launched(daemon)
         name = Path(sys.executable).name
         told = f"{name}: pid {found.pid} (SCHED_BATCH), 0 restarts, log {found.log}"
         assert f"launched    {told}" in run_here("status").stdout.splitlines()
-        said = json.loads(run_here("status", "--json").stdout)["launched"]
+        said: dict[str, Any] = json.loads(run_here("status", "--json").stdout)["launched"]
         assert said == {
             "program": name,
             "pid": found.pid,
@@ -294,8 +283,5 @@ def test_status_and_top_show_it(tmp_path: Path) -> None:
             "core": None,
         }
         assert f"  launched {told}" in run_here("top", "--once").stdout.splitlines()
-
-
-def test_one_that_does_not_run_is_told_so() -> None:
-    told = launched_told(LaunchStatus("NerdSim", None, 1, "/tmp/a.log", core=3))
-    assert told == "NerdSim: does not run (core 3), 1 restart, log /tmp/a.log"
+    away = LaunchStatus("NerdSim", None, 1, "/tmp/a.log", core=3)
+    assert launched_told(away) == "NerdSim: does not run (core 3), 1 restart, log /tmp/a.log"

@@ -30,15 +30,10 @@ from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.transport.tls import StreamAddress
 from tests.daemon.running import LocalDaemon, free_port, seat_of, until
 
-pytest.importorskip("h11", reason="h11 is not installed: pip install 'ospbridge[metrics]'")
-prometheus_client = pytest.importorskip(
-    "prometheus_client",
-    reason="prometheus_client is not installed: pip install 'ospbridge[metrics]'",
-)
-parser = pytest.importorskip(
-    "prometheus_client.parser",
-    reason="prometheus_client is not installed: pip install 'ospbridge[metrics]'",
-)
+NEEDED = "it is not installed: pip install 'ospbridge[metrics]'"
+pytest.importorskip("h11", reason=NEEDED)
+prometheus_client = pytest.importorskip("prometheus_client", reason=NEEDED)
+parser = pytest.importorskip("prometheus_client.parser", reason=NEEDED)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,6 +42,8 @@ pytestmark = pytest.mark.loopback
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "metrics.md"
 GRAFANA = ROOT / "docs" / "grafana" / "ospbridge.json"
+ANYWHERE = Endpoint("127.0.0.1", 0)
+AGENT = 'one "and" \\only'
 
 
 def get(url: str, method: str = "GET", **headers: str) -> tuple[int, str, str]:
@@ -57,7 +54,10 @@ def get(url: str, method: str = "GET", **headers: str) -> tuple[int, str, str]:
         return answer.status, answer.getheader("Content-Type") or "", answer.read().decode()
 
 
-AGENT = 'one "and" \\only'
+def line_of(daemon: LocalDaemon, event: str) -> dict[str, Any]:
+    until(lambda: daemon.lines(event))
+    (line,) = daemon.lines(event)
+    return line
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def daemon(tmp_path: Path) -> Iterator[LocalDaemon]:
         UdpSimulator(SyntheticWorld(1, 1, 0, names=[AGENT]), port=0, profile=DOCUMENT) as simulator,
         LocalDaemon(
             simulator.address,
-            companions=[metrics_server.metrics_server(Endpoint("127.0.0.1", 0))],
+            companions=[metrics_server.metrics_server(ANYWHERE)],
             feedings=[Feeding(upstream)],
             record=tmp_path / "recorded",
         ) as running,
@@ -76,10 +76,9 @@ def daemon(tmp_path: Path) -> Iterator[LocalDaemon]:
         yield running
 
 
-def url_of(daemon: LocalDaemon) -> str:
-    until(lambda: daemon.lines("metrics open"))
-    (line,) = daemon.lines("metrics open")
-    return str(line["url"])
+@pytest.fixture
+def url(daemon: LocalDaemon) -> str:
+    return str(line_of(daemon, "metrics open")["url"])
 
 
 def place(url: str) -> tuple[str, int]:
@@ -91,44 +90,43 @@ def families(text: str) -> dict[str, Any]:
     return {family.name: family for family in parser.text_string_to_metric_families(text)}
 
 
-def test_prometheus_reads_what_a_daemon_counted(daemon: LocalDaemon) -> None:
+@pytest.mark.usefixtures("daemon")
+def test_prometheus_reads_what_a_daemon_counted(url: str) -> None:
     with closing(seat_of(AGENT)) as seat:
         for _ in range(2):
             seat.reset(1)
             for _ in range(5):
                 seat.step(np.zeros(1, np.float32))
-        status, kind, text = get(url_of(daemon))
+        status, kind, text = get(url)
     assert status == 200
     assert kind.startswith("text/plain; version=")
     found = families(text)
-    missing = [metric.shown for metric in METRICS if metric.name not in found]
-    assert missing == []
-    (joined,) = found["ospbridge_simulator_joined"].samples
-    assert joined.value == 1
-    (steps,) = found["ospbridge_steps"].samples
-    assert steps.name == "ospbridge_steps_total"
-    assert steps.value >= 10
+    assert [metric.shown for metric in METRICS if metric.name not in found] == []
+
+    def only(name: str) -> Any:
+        (sample,) = found[name].samples
+        return sample
+
+    assert only("ospbridge_simulator_joined").value == 1
+    assert only("ospbridge_steps").name == "ospbridge_steps_total"
+    assert only("ospbridge_steps").value >= 10
+    length = only("ospbridge_episode_steps")
+    assert (length.labels["agent"], length.value) == (AGENT, 5)
+    assert only("ospbridge_upstream_connected").value == 0
     buckets = [s for s in found["ospbridge_step_seconds"].samples if s.name.endswith("_bucket")]
     assert [float(s.labels["le"]) for s in buckets] == [*STEP_BOUNDS, float("inf")]
     values = [s.value for s in buckets]
     assert values == sorted(values)
     assert values[-1] == 10
-    (length,) = found["ospbridge_episode_steps"].samples
-    assert (length.labels["agent"], length.value) == (AGENT, 5)
-    (connected,) = found["ospbridge_upstream_connected"].samples
-    assert connected.value == 0
     codes = {s.labels["code"] for s in found["ospbridge_datagrams"].samples}
     assert {"INIT_COMMUNICATION", "NEXT_SIMULATION_STEP", "NEXT_SIMULATION_STEP_COMPLETED"} <= codes
     assert found["process_resident_memory_bytes"].samples[0].value > 1e6
 
 
-def test_other_requests_are_refused(daemon: LocalDaemon) -> None:
-    url = url_of(daemon)
+def test_other_requests_are_refused(url: str) -> None:
     root = url.removesuffix("metrics")
-    assert get(root)[0] == 200
-    assert get(f"{root}secret")[0] == 404
-    assert get(url, "POST")[0] == 405
-    assert get(url, "HEAD")[0] == 405
+    assert [get(root)[0], get(f"{root}secret")[0]] == [200, 404]
+    assert [get(url, method)[0] for method in ("POST", "HEAD")] == [405, 405]
     for request in (b"\x00\xff\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nA: " + b"a" * 100_000):
         with socket.create_connection(place(url), timeout=10) as sock:
             sock.sendall(request)
@@ -138,9 +136,8 @@ def test_other_requests_are_refused(daemon: LocalDaemon) -> None:
 
 
 def test_at_a_loopback_address_a_name_that_an_attacker_has_resolve_to_this_host_is_not_answered(
-    daemon: LocalDaemon,
+    url: str,
 ) -> None:
-    url = url_of(daemon)
     for ours in ("localhost:9464", "127.0.0.1", "[::1]:9464", socket.gethostname()):
         assert get(url, Host=ours)[0] == 200
     for path in (url, url.removesuffix("metrics")):
@@ -153,12 +150,24 @@ def test_at_a_loopback_address_a_name_that_an_attacker_has_resolve_to_this_host_
         assert sock.recv(64).startswith(b"HTTP/1.1 200")
 
 
+def test_a_host_that_asks_for_nothing_keeps_no_other_host_from_asking(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics_server, "MOST_AT_ONCE", 2)
+    with ExitStack() as stack:
+        silent = [
+            stack.enter_context(socket.create_connection(place(url), 10, source_address=("127.0.0.2", 0)))
+            for _ in range(2)
+        ]
+        assert get(url)[0] == 200
+        assert silent[0].recv(1) == b""
+
+
 def test_a_taken_address_is_told_and_the_daemon_goes_on(document: UdpSimulator) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         metrics = metrics_server.metrics_server(Endpoint("127.0.0.1", taken.getsockname()[1]))
         with LocalDaemon(document.address, companions=[metrics]) as daemon:
-            until(lambda: daemon.lines("metrics are not served"))
-            (line,) = daemon.lines("metrics are not served")
+            line = line_of(daemon, "metrics are not served")
             assert line["level"] == "warning"
             assert "in use" in line["reason"]
             assert "--metrics" in line["hint"]
@@ -172,35 +181,22 @@ def test_they_ask_for_no_token_also_beside_a_dashboard_that_does(
     token = tmp_path / "token"
     token.write_text("a-token-of-some-length")
     token.chmod(0o600)
-    anywhere = Endpoint("127.0.0.1", 0)
-    companions = [metrics_server.metrics_server(anywhere), dashboard(anywhere, Recent(), token=token)]
+    companions = [metrics_server.metrics_server(ANYWHERE), dashboard(ANYWHERE, Recent(), token=token)]
     with LocalDaemon(document.address, companions=companions) as daemon:
-        assert get(url_of(daemon))[0] == 200
-        until(lambda: daemon.lines("dashboard open"))
-        (line,) = daemon.lines("dashboard open")
-        assert get(line["url"])[0] == 401
+        assert get(line_of(daemon, "metrics open")["url"])[0] == 200
+        assert get(line_of(daemon, "dashboard open")["url"])[0] == 401
 
 
-def test_a_host_that_asks_for_nothing_keeps_no_other_host_from_asking(
-    daemon: LocalDaemon, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(metrics_server, "MOST_AT_ONCE", 2)
-    url = url_of(daemon)
-    with ExitStack() as stack:
-        silent = [
-            stack.enter_context(socket.create_connection(place(url), 10, source_address=("127.0.0.2", 0)))
-            for _ in range(2)
-        ]
-        assert get(url)[0] == 200
-        assert silent[0].recv(1) == b""
+# --- without a daemon --------------------------------------------------------------------------------------------
+
+
+def status_of(agents: list[AgentStatus]) -> StatusReply:
+    return StatusReply(*(True, "sim:1", "joined", "nerd", agents, 1, 2, 3, 4.0, "0", 5))
 
 
 @pytest.mark.parametrize("pid, runs", [(7, 1), (None, 0)])
 def test_a_launched_simulator_is_told_of(pid: int | None, runs: int) -> None:
-    told = StatusReply(
-        *(True, "sim:1", "joined", "nerd", [], 1, 2, 3, 4.0, "0", 5),
-        launched=LaunchStatus("NerdSim", pid, 3, "/log"),
-    )
+    told = msgspec.structs.replace(status_of([]), launched=LaunchStatus("NerdSim", pid, 3, "/log"))
     others = msgspec.structs.replace(told, launched=None, name="other")
     look = cast(Look, SimpleNamespace(statuses=[told, others]))
     read = {metric.shown: list(metric.read(look)) for metric in METRICS if "launched" in metric.help}
@@ -210,8 +206,7 @@ def test_a_launched_simulator_is_told_of(pid: int | None, runs: int) -> None:
 
 def test_labels_are_short_and_visible_and_no_two_agents_have_the_same() -> None:
     names = ["A" * 20_000 + end + "A" * 20_000 for end in ("left", "right")] + ["e\x1b[2J\u202e"]
-    agents = [AgentStatus(name, "free", returns=[1.0], lengths=[5]) for name in names]
-    told = StatusReply(*(True, "sim:1", "joined", "nerd", agents, 1, 2, 3, 4.0, "0", 5))
+    told = status_of([AgentStatus(name, "free", returns=[1.0], lengths=[5]) for name in names])
     overlook = cast(Overlook, SimpleNamespace(conductors=[], relays=[], statuses=lambda: [told]))
     text = prometheus_client.generate_latest(metrics.registry(overlook)).decode()
     assert all(len(line) < 1000 and line.isprintable() for line in text.splitlines())
@@ -230,10 +225,9 @@ def test_every_metric_is_documented_as_it_is() -> None:
 def test_the_dashboard_for_grafana_and_the_queries_of_the_page_ask_for_what_there_is() -> None:
     names = {metric.shown for metric in METRICS} | {"ospbridge_step_seconds_bucket"}
     panels = json.loads(GRAFANA.read_text())["panels"]
+    queries = PAGE.read_text().partition("## Useful queries")[2]
     asked = [target["expr"] for panel in panels for target in panel["targets"]]
-    asked += re.findall(
-        r"^\| [A-Z].*?\? \| `(.*?)` \|$", PAGE.read_text().partition("## Useful queries")[2], re.MULTILINE
-    )
+    asked += re.findall(r"^\| [A-Z].*?\? \| `(.*?)` \|$", queries, re.MULTILINE)
     assert len(asked) > 20
     for expression in asked:
         found = set(re.findall(r"\bospbridge_\w+", expression))

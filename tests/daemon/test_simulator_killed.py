@@ -21,7 +21,7 @@ from tests.daemon.processes import descriptors
 from tests.daemon.running import WITHIN, LocalDaemon, all_free
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
@@ -59,22 +59,20 @@ def killed_again_and_again(
     seen = Seen()
     env.reset(seed=1)
     for number in rounds:
-        for _ in range(3):
-            assert not act(env)
-        if number % 2:
-            killer = threading.Timer(THINK / 2, simulator.kill)
-            killer.start()
-            reason = act(env)
-            noticed = time.monotonic()
+        assert not any(act(env) for _ in range(3))
+        killer = threading.Timer(THINK / 2 if number % 2 else 0.0, simulator.kill)
+        killer.start()
+        if not number % 2:
             killer.join(10)
-            if not reason:  # the timer was late, and the step over before
-                reason, noticed = act(env), time.monotonic()
+        begun = time.monotonic()
+        if not (reason := act(env)):  # the timer was late, and the step over before
+            reason = act(env)
+        noticed = time.monotonic()
+        killer.join(10)
+        if number % 2:
             seen.noticed_in_step.append(noticed - simulator.killed_at)
         else:
-            simulator.kill()
-            begun = time.monotonic()
-            reason = act(env)
-            seen.noticed.append(time.monotonic() - begun)
+            seen.noticed.append(noticed - begun)
         assert "connection refused" in reason
         returned = threading.Timer(AWAY[number % len(AWAY)], simulator.start)
         returned.start()
@@ -84,6 +82,7 @@ def killed_again_and_again(
         seen.rebuilt.append(rebuilt - simulator.started_at)
         seen.open.append(descriptors())
     assert not act(env)
+    env.close()
     return seen
 
 
@@ -93,24 +92,28 @@ def rounds(sample: Callable[..., list[int]]) -> list[int]:
     return sorted(sample(range(0, ROUNDS, 2), 2) + sample(range(1, ROUNDS, 2), 2))
 
 
+@pytest.fixture
+def simulator() -> Iterator[ForkedSimulator]:
+    with ForkedSimulator(think=THINK) as running:
+        yield running
+        assert all_free(running)
+
+
 def judge(seen: Seen) -> None:
     assert max(*seen.noticed, *seen.noticed_in_step, *seen.rebuilt) < WITHIN
     assert max(seen.open[2:]) <= min(seen.open[2:]), seen
 
 
-def test_a_direct_environment_survives_twenty_deaths_of_its_simulator(rounds: list[int]) -> None:
-    with ForkedSimulator(think=THINK) as simulator:
-        env = gymnasium.make("ospbridge/Agent-v0", simulator=simulator.address)
-        judge(killed_again_and_again(env, simulator, rounds))
-        env.close()
-        assert all_free(simulator)
+def test_a_direct_environment_survives_twenty_deaths_of_its_simulator(
+    simulator: ForkedSimulator, rounds: list[int]
+) -> None:
+    env = gymnasium.make("ospbridge/Agent-v0", simulator=simulator.address)
+    judge(killed_again_and_again(env, simulator, rounds))
 
 
-def test_an_environment_at_the_hub_survives_twenty_deaths_of_its_simulator(rounds: list[int]) -> None:
-    with ForkedSimulator(think=THINK) as simulator:
-        with LocalDaemon(Endpoint("127.0.0.1", simulator.port)) as daemon:
-            env = gymnasium.make("ospbridge/Agent-v0")
-            judge(killed_again_and_again(env, simulator, rounds))
-            assert daemon.status().rebuilds == len(rounds)
-            env.close()
-        assert all_free(simulator)
+def test_an_environment_at_the_hub_survives_twenty_deaths_of_its_simulator(
+    simulator: ForkedSimulator, rounds: list[int]
+) -> None:
+    with LocalDaemon(Endpoint("127.0.0.1", simulator.port)) as daemon:
+        judge(killed_again_and_again(gymnasium.make("ospbridge/Agent-v0"), simulator, rounds))
+        assert daemon.status().rebuilds == len(rounds)
