@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -22,17 +22,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+ALIVE = ("WATCHDOG", "1")
+
 
 class Manager:
-    """The socket of a service manager. ``fields`` are all that it was told, in order."""
+    """The socket of a service manager."""
 
     def __init__(self, address: str) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind("\0" + address[1:] if address.startswith("@") else address)
         self.socket.setblocking(False)
-        self.variables = {"NOTIFY_SOCKET": address}
+        self._address = address
+
+    def notifier(self, **variables: str) -> Notifier:
+        return Notifier({"NOTIFY_SOCKET": self._address, **variables})
 
     def told(self) -> list[tuple[str, str]]:
+        """All that it was told since the last time, in order."""
         found: list[tuple[str, str]] = []
         while True:
             try:
@@ -49,12 +55,13 @@ def manager(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Manager]
         yield found
 
 
+@pytest.fixture
 def conductor(tmp_path: Path) -> Conductor:
     return Conductor(Settings(hub=tmp_path / "hub.sock", simulator=Endpoint("127.0.0.1", 45454)))
 
 
 def test_a_status_is_short_and_one_line_whatever_is_in_it(manager: Manager) -> None:
-    with Notifier(dict(manager.variables)) as notifier:
+    with manager.notifier() as notifier:
         notifier.tell(STATUS="missing: " + "A\x1b\n" * 40_000)
     ((name, status),) = manager.told()
     assert name == "STATUS"
@@ -64,17 +71,17 @@ def test_a_status_is_short_and_one_line_whatever_is_in_it(manager: Manager) -> N
 
 
 def test_a_manager_that_is_gone_or_slow_is_no_trouble(manager: Manager) -> None:
-    with Notifier(dict(manager.variables)) as notifier:
+    with manager.notifier() as notifier:
         for _ in range(10_000):
             notifier.tell(STATUS="more than its buffer holds")
     manager.socket.close()
-    with Notifier(dict(manager.variables)) as notifier:
+    with manager.notifier() as notifier:
         notifier.tell(READY=1)
 
 
-def test_what_the_daemon_starts_does_not_speak_for_it(manager: Manager) -> None:
+def test_what_the_daemon_starts_does_not_speak_for_it(tmp_path: Path) -> None:
     variables = {
-        **manager.variables,
+        "NOTIFY_SOCKET": str(tmp_path / "notify"),
         "WATCHDOG_USEC": "3000000",
         "WATCHDOG_PID": str(os.getpid()),
         "HOME": "/",
@@ -84,53 +91,45 @@ def test_what_the_daemon_starts_does_not_speak_for_it(manager: Manager) -> None:
     assert variables == {"HOME": "/"}
 
 
-async def supervised(notifier: Notifier, overlook: Any, seconds: float) -> None:
-    with trio.move_on_after(seconds):
-        await supervise(notifier, overlook)
+async def supervised(manager: Manager, conductor: Conductor, seconds: float) -> list[tuple[str, str]]:
+    """What the manager is told in so many seconds."""
+    with manager.notifier(WATCHDOG_USEC="6000000") as notifier, trio.move_on_after(seconds):
+        await supervise(notifier, Overlook([conductor], [], []))
+    return manager.told()
 
 
 @pytest.mark.trio
 async def test_who_waits_is_alive_and_says_how_it_stands(
-    manager: Manager, tmp_path: Path, autojump_clock: trio.testing.MockClock
+    manager: Manager, conductor: Conductor, autojump_clock: object
 ) -> None:
-    assert autojump_clock is not None
-    one = conductor(tmp_path)
-    with Notifier({**manager.variables, "WATCHDOG_USEC": "6000000"}) as notifier:
-        await supervised(notifier, Overlook([one], [], []), 9.5)
-    told = manager.told()
-    assert told.count(("WATCHDOG", "1")) >= 5
+    told = await supervised(manager, conductor, 9.5)
+    assert told.count(ALIVE) >= 5
     statuses = [value for name, value in told if name == "STATUS"]
     assert statuses == ["simulator 127.0.0.1:45454 not joined yet; 0 of 0 agents driven"]
 
 
 @pytest.mark.trio
 async def test_a_step_that_never_ends_is_no_life(
-    manager: Manager, tmp_path: Path, autojump_clock: trio.testing.MockClock
+    manager: Manager, conductor: Conductor, autojump_clock: object
 ) -> None:
-    assert autojump_clock is not None
-    one = conductor(tmp_path)
-    one._keeper.busy, one._keeper.busy_since = True, trio.current_time()
-    with Notifier({**manager.variables, "WATCHDOG_USEC": "6000000"}) as notifier:
-        await supervised(notifier, Overlook([one], [], []), 120.0)
-        assert ("WATCHDOG", "1") in manager.told()
-        await supervised(notifier, Overlook([one], [], []), 1000.0)
-        manager.told()
-        with capture_logs() as lines:
-            await supervised(notifier, Overlook([one], [], []), 100.0)
-        assert [name for name, _ in manager.told()] == ["STATUS"]
-        (line,) = lines
-        assert line["log_level"] == "error"
-        assert line["simulators"] == ["127.0.0.1:45454"]
-        one._keeper.busy = False
-        await supervised(notifier, Overlook([one], [], []), 1.0)
-        assert ("WATCHDOG", "1") in manager.told()
+    conductor._keeper.busy, conductor._keeper.busy_since = True, trio.current_time()
+    assert ALIVE in await supervised(manager, conductor, 120.0)
+    await supervised(manager, conductor, 1000.0)
+    with capture_logs() as lines:
+        told = await supervised(manager, conductor, 100.0)
+    assert [name for name, _ in told] == ["STATUS"]
+    (line,) = lines
+    assert line["log_level"] == "error"
+    assert line["simulators"] == ["127.0.0.1:45454"]
+    conductor._keeper.busy = False
+    assert ALIVE in await supervised(manager, conductor, 1.0)
 
 
 def test_a_manager_learns_that_a_reload_is_over_even_where_it_fails(manager: Manager) -> None:
     def fail() -> None:
         raise ConfigurationError("no", hint="yes")
 
-    with Notifier(manager.variables) as notifier, pytest.raises(ConfigurationError):
+    with manager.notifier() as notifier, pytest.raises(ConfigurationError):
         reloading(notifier, fail)
     told = manager.told()
     assert [name for name, _ in told] == ["RELOADING", "MONOTONIC_USEC", "READY"]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import signal
-import threading
 from contextlib import closing, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import gymnasium
@@ -17,7 +16,7 @@ from ospbridge.errors import OspBridgeError
 from ospbridge.record.reading import read_recording, recorded_files
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.daemon.running import Daemon, LocalDaemon, run_here, seat_of, until, values
+from tests.daemon.running import Daemon, LocalDaemon, at_once, run_here, seat_of, until, values
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,10 +82,7 @@ def test_it_records_what_an_environment_at_its_hub_records_of_itself(
     assert_alike(recorded, list(read_recording(mine)))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
-def test_told_to_stop_it_writes_what_is_under_way(
-    document: UdpSimulator, tmp_path: Path, number: int
-) -> None:
+def test_told_to_stop_it_writes_what_is_under_way(document: UdpSimulator, tmp_path: Path) -> None:
     def play(name: str) -> None:
         with closing(seat_of(name)) as seat, suppress(OspBridgeError):
             seat.reset(5)
@@ -94,13 +90,12 @@ def test_told_to_stop_it_writes_what_is_under_way(
                 seat.step(values(0.5))
 
     with LocalDaemon(document.address, quorum=2, record=tmp_path / "out") as daemon:
-        players = [threading.Thread(target=play, args=(name,)) for name in ("agent1", "agent2")]
-        for player in players:
-            player.start()
-        until(lambda: daemon.conductor.steps > 2)
-        assert daemon.end(number) == 0
-        for player in players:
-            player.join(10)
+
+        def end() -> None:
+            until(lambda: daemon.conductor.steps > 2)
+            assert daemon.end() == 0
+
+        at_once(partial(play, "agent1"), partial(play, "agent2"), end)
         steps = {line["agent"]: line["steps"] for line in daemon.lines("episode")}
         (ended,) = daemon.lines("recording ended")
     told = list(read_recording(tmp_path / "out"))
@@ -125,8 +120,7 @@ def test_after_kill_9_every_episode_that_was_recorded_can_be_read(
             recording = daemon.status().recording
             assert recording is not None
             finished = recording.recorded
-        daemon.process.kill()
-        daemon.process.wait(10)
+        daemon.kill()
     assert len(list(read_recording(out))) >= finished
     half = [file.name for file in out.iterdir() if file not in recorded_files(out)]
     assert len(half) <= 1
