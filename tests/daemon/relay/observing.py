@@ -216,6 +216,10 @@ class Player:
         now["rewards"].append(feedback.reward)
         now["ends"].append((feedback.terminated, feedback.truncated))
 
+    async def plays(self, episodes: int) -> None:
+        for _ in range(episodes):
+            await self.play()
+
     async def play(self, steps: int = 5, weights: int | None = None) -> None:
         """Reset, and so many steps."""
         await self.reset()

@@ -111,8 +111,7 @@ async def test_it_waits_for_a_server_that_it_fits(
             player = Player(conductor)
             async with listening(wrong.serve) as port:
                 back(relay, port)
-                await player.play()
-                await player.play()
+                await player.plays(2)
                 await until(lambda: why in relay.status.trouble)
             assert wrong.arrived == []
             async with listening(right.serve, port):

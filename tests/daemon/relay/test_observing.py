@@ -118,8 +118,7 @@ async def test_an_upstream_that_comes_back_gets_all_in_order_under_the_same_ids(
         player = Player(conductor)
         for _ in range(3):
             async with listening(server.serve, port):
-                await player.play()
-                await player.play()
+                await player.plays(2)
                 await until(lambda: len(server.arrived) >= len(player.episodes) - 2)
             await player.play()
         async with listening(server.serve, port):

@@ -20,35 +20,33 @@ SQUASHED = (
 )
 
 
-def fragment(*, spoilt: dict[int, float] | None = None, stretched: float = 1.0) -> EpisodeFragment:
-    """An episode of a policy like SAC's; ``spoilt`` has other logarithms, by row."""
+def why(spoilt: int | None = None, stretched: float = 1.0, actions: float | None = None) -> str:
+    """An episode of a policy like SAC's; the logarithm of the row ``spoilt`` is another."""
+    inputs, drawn, logp = (np.array(column, np.float32) for column in zip(*SQUASHED, strict=True))
+    if spoilt is not None:
+        logp[spoilt] = -3.0
+    given = stretched * drawn if actions is None else np.full_like(drawn, actions)
     steps = len(SQUASHED)
-    logp = [(spoilt or {}).get(row, said) for row, (_, _, said) in enumerate(SQUASHED)]
-    return EpisodeFragment(
+    fragment = EpisodeFragment(
         "e",
         np.zeros((steps + 1, 3), np.float32),
-        np.array([[stretched * action] for _, action, _ in SQUASHED], np.float32),
+        given.reshape(-1, 1),
         np.zeros(steps, np.float32),
         truncated=True,
-        action_dist_inputs=np.array([inputs for inputs, _, _ in SQUASHED], np.float32),
-        action_logp=np.array(logp, np.float32),
+        action_dist_inputs=inputs,
+        action_logp=logp,
     )
+    return why_improbable(fragment, SPACE)
 
 
 def test_actions_that_were_squashed_as_sac_does_are_believed() -> None:
-    assert why_improbable(fragment(), SPACE) == ""
+    assert why() == ""
 
 
-@pytest.mark.parametrize("row", [0, 4])
-def test_a_squashed_action_with_the_probability_of_another_is_told(row: int) -> None:
-    assert "action_logp is" in why_improbable(fragment(spoilt={row: -3.0}), SPACE)
-
-
-def test_a_squashed_action_that_was_stretched_afterwards_is_told() -> None:
-    assert "action_logp is" in why_improbable(fragment(stretched=2.0), SPACE)
-
-
-def test_nothing_but_actions_at_the_edge_are_not_taken_for_squashed_ones() -> None:
-    at_the_edge = fragment()
-    at_the_edge.actions[:] = 1.0
-    assert "action_logp is" in why_improbable(at_the_edge, SPACE)
+@pytest.mark.parametrize(
+    "changes",
+    [{"spoilt": 0}, {"spoilt": 4}, {"stretched": 2.0}, {"actions": 1.0}],
+    ids=["the first row", "the last row", "stretched afterwards", "nothing but actions at the edge"],
+)
+def test_a_squashed_action_with_the_probability_of_another_is_told(changes: dict[str, float]) -> None:
+    assert "action_logp is" in why(**changes)  # type: ignore[arg-type]

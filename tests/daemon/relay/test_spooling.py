@@ -33,6 +33,10 @@ pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 WITHIN = 30.0
 
 
+def said(logs: list[Any], event: str) -> list[Any]:
+    return [entry for entry in logs if entry["event"] == event]
+
+
 # --- what cannot be sent ---------------------------------------------------------------------------------------------
 
 
@@ -47,7 +51,7 @@ async def test_an_episode_with_a_number_that_is_none_stays_here(conductor: Condu
             await player.play()
             await until(lambda: relay.status.discarded)
         assert relay.status.discarded == 1
-        (warning,) = [entry for entry in logs if entry["event"] == "an episode is not sent"]
+        (warning,) = said(logs, "an episode is not sent")
         assert "row 0 of action_logp" in warning["reason"]
         await until(lambda: server.arrived)
         await all_arrived(relay)
@@ -66,9 +70,8 @@ async def test_the_one_episode_that_an_upstream_does_not_survive_is_set_aside(
             await all_arrived(relay)
             assert (relay.status.delivered, relay.status.discarded, relay.status.trouble) == (25, 5, "")
     assert {fragment.weights_seq_no for fragment in server.arrived} == {0, 1, 2, 4, 5}
-    given_up = [entry for entry in logs if entry["event"] == "an episode is given up"]
-    assert len(given_up) == 1
-    assert any(entry["event"] == "the upstream does not take what it is sent" for entry in logs)
+    assert len(said(logs, "an episode is given up")) == 1
+    assert said(logs, "the upstream does not take what it is sent")
 
 
 @pytest.mark.parametrize("episodes", [1, 3])
@@ -78,8 +81,7 @@ async def test_an_upstream_that_takes_nothing_loses_nothing(
     server, closed = Server(lambda _: bool(closed)), [True]
     async with feeding(server, conductor, tmp_path) as relay:
         player = Player(conductor)
-        for _ in range(episodes):
-            await player.play()
+        await player.plays(episodes)
         await until(lambda: server.connections >= 25)
         assert "lost again and again" in relay.status.trouble
         assert status(relay).entries == episodes
@@ -101,8 +103,7 @@ async def test_a_damaged_entry_is_left_out(
 ) -> None:
     async with observed(conductor, tmp_path) as relay:
         player = Player(conductor)
-        for _ in range(3):
-            await player.play()
+        await player.plays(3)
         await until(lambda: status(relay).entries == 3)
     database = sqlite3.connect(tmp_path / "s")
     with database:
@@ -114,7 +115,7 @@ async def test_a_damaged_entry_is_left_out(
             await all_arrived(relay)
             assert (relay.status.delivered, relay.status.discarded) == (10, 5)
     all_alike([player.episodes[0], player.episodes[2]], server.arrived)
-    assert [entry["reason"] for entry in logs if entry["event"] == "an episode is given up"] == [reason]
+    assert [entry["reason"] for entry in said(logs, "an episode is given up")] == [reason]
 
 
 async def test_an_episode_that_goes_on_is_sent_in_parts_while_it_does(
@@ -180,11 +181,10 @@ async def test_a_full_spool_drops_as_it_was_told(
     with capture_logs() as logs:
         async with observed(conductor, tmp_path, spool_limit=4000, spool_full=policy) as relay:
             player = Player(conductor)
-            for _ in range(10):
-                await player.play()
+            await player.plays(10)
             await until(lambda: not status(relay).unwritten)
-            await until(lambda: any(entry["event"] == "episodes are dropped" for entry in logs))
-            (told,) = [entry for entry in logs if entry["event"] == "episodes are dropped"]
+            await until(lambda: said(logs, "episodes are dropped"))
+            (told,) = said(logs, "episodes are dropped")
             assert told["reason"].endswith(f"is full ({policy})")
             kept, dropped = status(relay).entries, status(relay).dropped
             assert kept + dropped == 10
@@ -218,7 +218,7 @@ async def test_a_spool_whose_file_is_removed_loses_nothing_and_is_told(
             await player.play()
             await until(lambda: status(relay).entries == 1)
             (tmp_path / "s").unlink()
-            await until(lambda: any(entry["event"] == "the spool's file was gone" for entry in logs))
+            await until(lambda: said(logs, "the spool's file was gone"))
             await player.play()
             await until(lambda: status(relay).entries == 2)
     server = Server()
@@ -235,13 +235,12 @@ async def test_a_disk_that_is_full_holds_up_no_step_and_is_told(
         async with feeding(server, conductor, tmp_path) as relay:
             player = Player(conductor)
             with failing_disk(monkeypatch):
-                for _ in range(5):
-                    await player.play()
+                await player.plays(5)
                 await until(lambda: status(relay).trouble)
                 assert status(relay).unwritten == 5
-                await until(lambda: any(entry["event"] == "episodes cannot be spooled" for entry in logs))
+                await until(lambda: said(logs, "episodes cannot be spooled"))
             await until(lambda: len(server.arrived) == 5)
-            await until(lambda: any(entry["event"] == "episodes are spooled again" for entry in logs))
+            await until(lambda: said(logs, "episodes are spooled again"))
             await all_arrived(relay)
     all_alike(player.episodes, server.arrived)
 
