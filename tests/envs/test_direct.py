@@ -24,7 +24,7 @@ from ospbridge.errors import (
     UsageError,
 )
 from ospbridge.interface import LARGEST_SEED
-from ospbridge.osp.profile import NERD, Profile
+from ospbridge.osp.profile import Profile
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.rebuild import CAPACITY
 from ospbridge.simulator.gym_world import GymWorld
@@ -236,22 +236,6 @@ def test_actions_that_cannot_be_sent_are_refused_and_the_episode_goes_on(two_age
 
 
 # --- ends ------------------------------------------------------------------------------------------------------------
-
-
-def test_a_reset_by_another_client_truncates() -> None:
-    # Only a NERD server counts the reset request of a client without agents.
-    with UdpSimulator(SyntheticWorld(1, 1), port=0, profile=NERD) as simulator:
-        env = made(simulator)
-        env.reset(seed=1)
-        env.step(np.zeros(1, np.float32))
-        with BlockingSession.connect(str(simulator.address)) as other:
-            other.machine.controlled[0] = other.describe("agent")
-            other.reset(5)
-            other.machine.controlled.clear()
-        *_, truncated, info = env.step(np.zeros(1, np.float32))
-        assert truncated
-        assert "reset" in info["reason"]
-        env.close()
 
 
 def test_a_forgotten_environment_gives_its_agent_back(two_agents: UdpSimulator) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +15,6 @@ import pytest
 from ospbridge.errors import HubLost
 from ospbridge.osp.profile import Profile
 from ospbridge.session.blocking import BlockingSession
-from ospbridge.session.hub_client import HubClient
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.envs.daemons import connected, hosted, reached
@@ -86,22 +84,3 @@ def test_a_daemon_killed_in_mid_step_is_told_and_leaves_nothing_taken_for_the_ne
             other.step(np.zeros(1, np.float32))
         with BlockingSession.connect(simulator.address, reclaim_stale=False) as session:
             assert all(entry.available for entry in session.agents())
-
-
-def test_a_seed_that_was_given_counts_though_another_process_draws_one_later(hub: Path) -> None:
-    with (
-        UdpSimulator(SyntheticWorld(2, 3, agents=2), port=0) as simulator,
-        hosted(simulator.address, hub, "--quorum", "2"),
-        closing(HubClient.connect(f"unix:{hub}")) as client,
-        ThreadPoolExecutor(1) as pool,
-        closing(attached(hub, "agent1")) as env,
-    ):
-        told = pool.submit(env.reset, seed=7)
-        give_up = time.monotonic() + 30
-        while client.status().agents[0].state != "waiting for reset":
-            assert time.monotonic() < give_up
-            time.sleep(0.01)
-        others = gymnasium.make_vec("ospbridge/Agent-v0", num_envs=1, bridge=f"unix:{hub}", agents="agent2")
-        with closing(others):
-            assert others.reset()[1]["osp_seed"].tolist() == [7]
-        assert told.result(30)[1]["osp_seed"] == 7

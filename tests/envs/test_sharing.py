@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import threading
-import time
 from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +17,10 @@ from ospbridge.errors import (
     LocalProtocolError,
     QueryTimeout,
     SessionLost,
-    StepUncertain,
     UsageError,
 )
 from ospbridge.osp.profile import DOCUMENT, NERD
 from ospbridge.session.blocking import BlockingSession
-from ospbridge.session.rebuild import Budget
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.envs.kinds import parallel, single, step, vector
@@ -183,23 +180,6 @@ def test_a_simulator_that_ends_while_it_is_joined_is_waited_for_as_one_that_is_n
             env.reset(seed=1)
             env.close()
         returning.join(10)
-
-
-def test_what_costs_no_rebuild_once_does_not_do_so_for_ever() -> None:
-    with UdpSimulator(SyntheticWorld(2, 3, 1), port=0) as simulator:
-        address = simulator.address
-        env = single(str(address), step_timeout=2.0, query_timeout=0.5)
-        env.reset(seed=1)
-        (shared,) = sharing._shared.values()
-        shared.budget = Budget(time.monotonic(), capacity=2)
-        shared.give_up(StepUncertain("counted twice", by_network=True))
-    with UdpSimulator(SyntheticWorld(2, 4, 1), host=address.host, port=address.port):
-        for _ in range(3):
-            with pytest.raises(SessionLost, match="another interface"):
-                env.reset(seed=2)
-        with pytest.raises(SessionLost, match="2 rebuilds are spent"):
-            env.reset(seed=2)
-        env.close()
 
 
 @pytest.mark.sampled(4)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,12 +24,10 @@ from ospbridge.rllink.messages import EpisodesAndGetState
 from ospbridge.rllink.weights import ModuleWeights
 from ospbridge.sink import serving
 from ospbridge.sink.policy_file import PolicyFile
-from ospbridge.sink.store import LOCK, Store
-from ospbridge.transport.tls import parse_stream
+from ospbridge.sink.store import Store
 from tests.sink.clients import WITHIN, fragment, linked, recorded, save, sent, sink
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = pytest.mark.loopback
@@ -162,30 +157,6 @@ async def test_a_sink_without_a_policy_turns_away_who_asks() -> None:
 
 
 # --- the command -------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def command(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    arguments = [sys.executable, "-m", "ospbridge", "sink", "--listen", "127.0.0.1:0", *options]
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield process, process.stdout.readline().strip()
-        finally:
-            process.kill()
-            process.wait(10)
-
-
-@pytest.mark.trio
-async def test_a_killed_sink_loses_nothing_that_was_proven(tmp_path: Path) -> None:
-    with command("--record", str(tmp_path / "in")) as (process, address):
-        async with linked(parse_stream(address)) as connection:
-            for at in range(20):
-                await sent(connection, fragment(f"{at}"))
-            process.kill()
-            process.wait(10)
-    assert len(recorded(tmp_path / "in")) == 20
-    assert [path.name for path in (tmp_path / "in").iterdir() if path.suffix != ".npz"] == [LOCK]
 
 
 @pytest.mark.parametrize(
