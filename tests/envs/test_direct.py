@@ -1,4 +1,4 @@
-"""The direct environment: what gymnasium and researchers expect of it."""
+"""The single environment, direct and through a daemon: what gymnasium and researchers expect of it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import gymnasium
@@ -19,6 +23,7 @@ from ospbridge.envs.seeding import each_seed, osp_seed
 from ospbridge.errors import (
     AgentNotFound,
     AgentsInUse,
+    HubLost,
     LocalProtocolError,
     SimulatorNotFound,
     UsageError,
@@ -30,7 +35,9 @@ from ospbridge.session.rebuild import CAPACITY
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from ospbridge.simulator.udp import UdpSimulator
-from tests.envs.vectors import assert_equal_episodes
+from tests.envs.daemons import connected, hosted, reached
+from tests.envs.kinds import single
+from tests.envs.vectors import HeldWorld, assert_equal_episodes
 
 pytestmark = pytest.mark.loopback
 
@@ -244,3 +251,65 @@ def test_a_forgotten_environment_gives_its_agent_back(two_agents: UdpSimulator) 
     del env
     gc.collect()
     assert free_agents(two_agents) == ["agent1", "agent2"]
+
+
+# --- several at one simulator --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hub(runtime_directory: Path) -> Path:
+    """Where the daemon of this test listens."""
+    return runtime_directory / "hub"
+
+
+@pytest.mark.parametrize("way", ["direct", "hub"])
+def test_two_threads_step_an_agent_each_and_every_step_runs_once_with_both_inputs(
+    way: str, profile: Profile, hub: Path
+) -> None:
+    ran: list[dict[str, Any]] = []
+    steps, together = 200, Barrier(2)
+    with (
+        UdpSimulator(SyntheticWorld(1, 1, agents=2), port=0, profile=profile, ledger=ran.append) as simulator,
+        reached(way, simulator.address, hub, "--quorum", "2") as where,
+        ThreadPoolExecutor(2) as pool,
+    ):
+
+        def play(agent: str, sign: int) -> None:
+            with closing(gymnasium.make("ospbridge/Agent-v0", agent=agent, **where)) as env:
+                together.wait(30)
+                env.reset(seed=1)
+                for number in range(steps):
+                    *_, truncated, info = env.step(np.full(1, sign * number / 1024, np.float32))
+                    assert not truncated, info["reason"]
+                together.wait(30)
+
+        for played in [pool.submit(play, "agent1", 1), pool.submit(play, "agent2", -1)]:
+            played.result(60)
+    # After the reset and its neutral step.
+    assert [entry["kind"] for entry in ran[: steps + 2]] == ["reset"] + ["step"] * (steps + 1)
+    for number, entry in enumerate(ran[2 : steps + 2]):
+        one, other = entry["agents"]["agent1"], entry["agents"]["agent2"]
+        assert (one["inputs"], other["inputs"]) == ([number / 1024], [-number / 1024])
+        assert len(one["votes"]) == len(other["votes"]) == 1
+
+
+def test_a_daemon_killed_in_mid_step_is_told_and_leaves_nothing_taken_for_the_next(
+    profile: Profile, hub: Path
+) -> None:
+    world = HeldWorld(1, 1, agents=2)
+    with UdpSimulator(world, port=0, profile=profile) as simulator, ThreadPoolExecutor(1) as pool:
+        with connected(simulator.address, hub) as daemon:
+            env = single(bridge=f"unix:{hub}", agent="agent1")
+            env.reset(seed=1)
+            world.hold()
+            step = pool.submit(env.step, np.zeros(1, np.float32))
+            assert world.begun.wait(30)
+            daemon.kill()
+            with pytest.raises(HubLost):
+                step.result(30)
+            world.go.set()
+        with hosted(simulator.address, hub), closing(single(bridge=f"unix:{hub}", agent="agent2")) as other:
+            other.reset(seed=1)
+            other.step(np.zeros(1, np.float32))
+        with BlockingSession.connect(simulator.address, reclaim_stale=False) as session:
+            assert all(entry.available for entry in session.agents())
