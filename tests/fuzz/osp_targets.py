@@ -23,8 +23,7 @@ from ospbridge.osp.server import CloseHandler, OpenHandler, Send, ServerMachine
 from ospbridge.osp.step import step
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld
-from tests.fuzz.mutating import Target
-from tests.fuzz.scripts import bending, read
+from tests.fuzz.mutating import Target, bending, read_script
 
 INPUTS, OUTPUTS, INFOS = 2, 3, 1
 CLOCK = 1
@@ -130,7 +129,7 @@ def begin_next(machine: ClientMachine, request: StepRequest, number: int, now: f
 
 def client(data: bytes) -> None:
     """Whatever comes, the client's exchanges end, with a result or a documented error, and what it sends is OSP."""
-    how, pieces = read(data)
+    how, pieces = read_script(data)
     machine, request = on_stage(profile_of(how), clock=bool(how & 2))
     if how & 4:
         machine.episode.barrier_unknown = True
@@ -183,7 +182,7 @@ def _sent_is_osp(machine: ClientMachine) -> None:
 
 def connecting(data: bytes) -> None:
     """Whatever answers an INIT, a handler of the server's host is adopted or an error says why not."""
-    how, pieces = read(data)
+    how, pieces = read_script(data)
     machine = ConnectMachine(MAIN, (None, DOCUMENT, NERD)[how % 3], limits=LIMITS, now=0.0)
     now = 0.0
     try:
@@ -226,7 +225,7 @@ def _echoes_a_negative_count(data: bytes) -> bool:
 
 def server(data: bytes) -> None:
     """Whatever clients send, the server goes on, counts right, and what it says is OSP."""
-    how, pieces = read(data)
+    how, pieces = read_script(data)
     profile = profile_of(how)
     machine = serving(profile)
     limit = profile.datagram_limit

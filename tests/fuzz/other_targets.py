@@ -23,8 +23,7 @@ from ospbridge.record.spool import Spool
 from ospbridge.rllink.parcels import unpacked
 from ospbridge.task.reading import read
 from ospbridge.toml.parsing import NoToml, decoded
-from tests.fuzz import scripts
-from tests.fuzz.mutating import Target, bend, bend_lines
+from tests.fuzz.mutating import Target, bend, bend_lines, bending, read_script
 from tests.fuzz.rllink_targets import bend_msgpack
 
 LARGEST = 100_000
@@ -65,7 +64,7 @@ def hub_reply(data: bytes) -> None:
 
 def hub_framing(data: bytes) -> None:
     """However a stream is cut, the messages in it are those that were announced."""
-    _, pieces = scripts.read(data)
+    _, pieces = read_script(data)
     incoming = Incoming(largest=LARGEST)
     found = 0
     stream = b"".join(piece.data for piece in pieces)
@@ -169,7 +168,7 @@ def _filled(path: Path) -> None:
 TARGETS = (
     Target("hub-request", hub_request, bend_msgpack),
     Target("hub-reply", hub_reply, bend_msgpack),
-    Target("hub-framing", hub_framing, scripts.bending(_framed), inputs=10_000),
+    Target("hub-framing", hub_framing, bending(_framed), inputs=10_000),
     Target("scenario", scenario, bend_lines, inputs=2000, long=50_000),
     Target("parcel", parcel, inputs=10_000),
     Target("recorded-episode", recorded_episode, inputs=1000, long=50_000),

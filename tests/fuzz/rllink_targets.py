@@ -19,8 +19,7 @@ from ospbridge.rllink.pickled import read_pickle
 from ospbridge.rllink.pickled_config import config_in
 from ospbridge.rllink.server import ServerMachine
 from ospbridge.rllink.weights import ModuleWeights
-from tests.fuzz.mutating import Mutate, Target, bend, bend_tree
-from tests.fuzz.scripts import bending, read
+from tests.fuzz.mutating import Mutate, Target, bend, bend_tree, bending, read_script
 from tests.rllink.episodes import episode
 
 TIMES = (0.0, 0.0, 0.01, 0.5, 4.0, 11.0, 40.0, 700.0)
@@ -96,7 +95,7 @@ bend_msgpack = _as_trees(msgspec.msgpack.decode, msgspec.msgpack.encode)
 
 def framing(data: bytes) -> None:
     """However a stream is cut, the same bodies come out of it, or the same refusal."""
-    how, pieces = read(data)
+    how, pieces = read_script(data)
     largest = (1, 100, LARGEST, LARGEST_BODY)[how & 3]
     whole = Deframer(largest=largest)
     cut = Deframer(largest=largest)
@@ -153,7 +152,7 @@ def begin_next(machine: ClientMachine, number: int, now: float) -> None:
 
 def client(data: bytes) -> None:
     """Whatever a server says, exchanges end, with a result or a documented error; what is sent is RLlink."""
-    how, pieces = read(data)
+    how, pieces = read_script(data)
     dialect = _dialect(how)
     machine = ClientMachine(dialect, largest=LARGEST)
     machine.connected = bool(how & 2)
@@ -210,7 +209,7 @@ WEIGHTS = ModuleWeights({"layer.weight": FRAGMENT.observations}, 1)
 
 def server(data: bytes) -> None:
     """Whatever a client says, the server answers it or ends the connection; what is sent is RLlink."""
-    how, pieces = read(data)
+    how, pieces = read_script(data)
     machine = ServerMachine(CONFIG, dialect=_dialect(how) if how & 2 else None, largest=LARGEST)
     for piece in pieces:
         try:

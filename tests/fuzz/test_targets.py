@@ -10,8 +10,7 @@ import pytest
 
 from tests.fuzz import __main__ as running
 from tests.fuzz.__main__ import TARGETS, Found, input_of, main, run_corpus, run_many
-from tests.fuzz.mutating import CORPUS, Target
-from tests.fuzz.scripts import Piece, read, written
+from tests.fuzz.mutating import CORPUS, Piece, Target, read_script, written
 
 EACH = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 
@@ -35,7 +34,7 @@ def test_there_is_a_corpus_for_each_target_and_no_other() -> None:
 
 def test_a_script_comes_back_from_its_bytes() -> None:
     pieces = [Piece(0, b""), Piece(255, b"abc"), Piece(7, bytes(1000))]
-    assert read(written(9, pieces)) == (9, pieces)
+    assert read_script(written(9, pieces)) == (9, pieces)
 
 
 def failing(data: bytes) -> None:

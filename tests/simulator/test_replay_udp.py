@@ -14,10 +14,8 @@ import ospbridge  # noqa: F401  # registers the environments
 from ospbridge.interface import Endpoint
 from ospbridge.observe.trace import read_trace
 from ospbridge.osp import step, timing
-from ospbridge.osp.messages import StepCompleted
-from ospbridge.osp.profile import NERD, PROFILES
+from ospbridge.osp.profile import PROFILES
 from ospbridge.session import blocking, core
-from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.replay_script import read_scripts
 from ospbridge.simulator.replaying import ReplayMachine, Told, What
@@ -85,23 +83,3 @@ def test_the_same_environment_sees_the_same_again(tmp_path: Path, profile: str, 
         assert differing(told) == []
         assert (machine.steps, machine.resets) == (len(seen), 2)
     assert [one.tobytes() for one in again] == [one.tobytes() for one in seen]
-
-
-# --- recordings of a real server ------------------------------------------------------------------------------------
-
-
-def test_a_recorded_real_server_is_joined_its_agents_taken_and_stepped() -> None:
-    path = RECORDINGS / "s04_reset_step.jsonl"
-    with replaying(path) as (address, machine, told), BlockingSession.connect(address) as session:
-        assert session.profile is NERD
-        (agent,) = session.register("Humanoid")
-        assert (len(agent.inputs), len(agent.outputs), len(agent.infos)) == (4, 4, 2)
-        assert session.reset(7)
-        recorded = np.array([0.25, 1.0, -0.25, 1.0], np.float32)
-        outputs = [session.step({"Humanoid": recorded})["Humanoid"].outputs for _ in range(3)]
-        completions = [r.data for r in read_trace(path) if r.data[:1] == b"\x55"][:3]
-        assert [one.tobytes() for one in outputs] == [
-            StepCompleted.decode(data).outputs.tobytes() for data in completions
-        ]
-        assert all(text.startswith("reset 1: the recording has no GET_VALUE_IDS") for text in differing(told))
-        assert machine.steps == 3
