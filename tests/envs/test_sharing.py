@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from ospbridge.interface import AgentInterface
 
 pytestmark = pytest.mark.loopback
 
@@ -153,33 +151,6 @@ def test_environments_of_several_agents_never_share_and_say_so(
 
 
 # --- simulators that come back -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("made, wait", [(single, 0.0), (single, 20.0), (vector, 20.0), (parallel, 20.0)])
-def test_a_simulator_that_ends_while_it_is_joined_is_waited_for_as_one_that_is_not_there(
-    made: Callable[..., Any], wait: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    register = BlockingSession.register
-    with ExitStack() as stack:
-        first = stack.enter_context(UdpSimulator(SyntheticWorld(2, 3, 1), port=0))
-        host, port = first.address.host, first.address.port
-
-        def come_back() -> None:
-            stack.enter_context(UdpSimulator(SyntheticWorld(2, 3, 1), host=host, port=port))
-
-        def ending(session: BlockingSession, *names: str) -> tuple[AgentInterface, ...]:
-            monkeypatch.undo()
-            first.stop()
-            returning.start()
-            return register(session, *names)
-
-        returning = threading.Timer(0.2, come_back)
-        monkeypatch.setattr(BlockingSession, "register", ending)
-        with nullcontext() if wait else pytest.raises(SessionLost, match="connection refused"):
-            env = made(f"{host}:{port}", wait=wait)
-            env.reset(seed=1)
-            env.close()
-        returning.join(10)
 
 
 @pytest.mark.sampled(4)

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
@@ -18,12 +19,68 @@ import pytest
 from ospbridge.errors import ConfigurationError
 from ospbridge.record.sizes import parse_size
 from ospbridge.record.spool import EACH, Made, Spool, WhenFull
-from ospbridge.record.spool_file import SpoolFile
-from tests.record.spools import ALL, keys, make, put, refused, until, while_written
+from ospbridge.record.spool_file import NoRoom, SpoolFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+
+
+@pytest.fixture(params=["in memory too", "on disk only"])
+def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where entries of spools are that have been written."""
+    if request.param == "on disk only":
+        monkeypatch.setattr("ospbridge.record.spool_recent.LARGEST", -1)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spools wait neither long for more of what is put, nor for a disk that refuses."""
+    monkeypatch.setattr("ospbridge.record.spool.GATHER", 0.005)
+    monkeypatch.setattr("ospbridge.record.spool.GATHER_MANY", 0.01)
+    monkeypatch.setattr("ospbridge.record.spool.RETRY_AFTER", 0.01)
+
+
+ALL = 10**9
+
+
+def put(spool: Spool, *names: str, steps: int = 10, size: int = 100) -> None:
+    for name in names:
+        assert spool.put(name, steps, name.encode().ljust(size, b"."))
+    assert spool.settle(30)
+
+
+def keys(spool: Spool, **limits: int) -> list[str]:
+    return [entry.key for entry in spool.take(**{"steps": ALL, "size": ALL} | limits)]
+
+
+def make(*names: str) -> list[Made]:
+    return [Made(name, 10, b"body", f"content of {name}") for name in names]
+
+
+def until(condition: Callable[[], object]) -> None:
+    give_up = time.monotonic() + 30.0
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.002)
+
+
+def refused(*_: object) -> NoReturn:
+    """In the place of what writes: a disk that refuses."""
+    raise sqlite3.OperationalError("database or disk is full")
+
+
+def while_written(monkeypatch: pytest.MonkeyPatch, *things: Callable[[], object]) -> None:
+    """These happen once, at the end of the next transaction, in it."""
+    insert, left = SpoolFile._insert_all, list(things)
+
+    def insert_and_more(file: SpoolFile, entries: Sequence[Made]) -> NoRoom:
+        found = insert(file, entries)
+        while left:
+            left.pop(0)()
+        return found
+
+    monkeypatch.setattr(SpoolFile, "_insert_all", insert_and_more)
 
 
 both = pytest.mark.usefixtures("kept")
