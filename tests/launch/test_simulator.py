@@ -22,6 +22,8 @@ from tests.daemon.running import until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    Start = Callable[..., LaunchedSimulator]
+
 pytestmark = pytest.mark.loopback
 
 LISTENS = (
@@ -46,7 +48,7 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def started() -> Iterator[Callable[..., LaunchedSimulator]]:
+def started() -> Iterator[Start]:
     made: list[LaunchedSimulator] = []
 
     def start(table: dict[str, Any], **more: Any) -> LaunchedSimulator:
@@ -69,7 +71,7 @@ def said(one: LaunchedSimulator, lines: int) -> list[str]:
 
 
 def test_it_listens_where_its_address_says_with_its_directory_and_variables(
-    started: Callable[..., LaunchedSimulator], tmp_path: Path
+    started: Start, tmp_path: Path
 ) -> None:
     one = started(listens(cwd=tmp_path, env={"MARK": "yes"}))
     assert one.alive
@@ -77,16 +79,14 @@ def test_it_listens_where_its_address_says_with_its_directory_and_variables(
     assert said(one, 1) == [f"up yes {tmp_path}"]
 
 
-def test_it_runs_under_batch_from_its_first_instruction(started: Callable[..., LaunchedSimulator]) -> None:
+def test_it_runs_under_batch_from_its_first_instruction(started: Start) -> None:
     tells = "print(os.sched_getscheduler(0) == os.SCHED_BATCH, flush=True); "
     assert said(started(listens(tells)), 2)[-1] == "True"
     assert said(started(listens(tells), batch=False), 2)[-1] == "False"
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a core of its own needs a second one")
-def test_it_has_a_core_of_its_own_that_its_owner_leaves_alone_until_it_ends(
-    started: Callable[..., LaunchedSimulator],
-) -> None:
+def test_it_has_a_core_of_its_own_that_its_owner_leaves_alone_until_it_ends(started: Start) -> None:
     before = os.sched_getaffinity(0)
     one = started(listens("print(os.environ.get('OSPB_OWN_CORE'), flush=True); "))
     assert said(one, 2)[-1] == "1"
@@ -96,14 +96,12 @@ def test_it_has_a_core_of_its_own_that_its_owner_leaves_alone_until_it_ends(
     assert os.sched_getaffinity(0) == before
 
 
-def test_it_runs_on_the_core_that_was_named(started: Callable[..., LaunchedSimulator]) -> None:
+def test_it_runs_on_the_core_that_was_named(started: Start) -> None:
     core = min(os.sched_getaffinity(0))
     assert cores_of(started(listens(), pin=core)) == {core}
 
 
-def test_what_the_system_does_not_allow_is_known_and_it_runs_without(
-    started: Callable[..., LaunchedSimulator],
-) -> None:
+def test_what_the_system_does_not_allow_is_known_and_it_runs_without(started: Start) -> None:
     one = started(listens(), pin=4095)
     assert one.refused == {"pin": "Invalid argument"}
     assert one.alive
@@ -200,7 +198,7 @@ def test_a_log_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 
 def test_a_large_log_is_copied_away_and_goes_on_from_the_start(
-    started: Callable[..., LaunchedSimulator], monkeypatch: pytest.MonkeyPatch
+    started: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "LARGEST", 1000)
     one = started(listens("print('x' * 2000, flush=True); sys.stdin.read(); "))
@@ -220,7 +218,7 @@ def test_only_so_many_logs_of_earlier_simulators_are_kept(monkeypatch: pytest.Mo
     assert sum(path.exists() for path in set(paths)) <= 2
 
 
-def test_what_it_has_started_itself_ends_with_it(started: Callable[..., LaunchedSimulator]) -> None:
+def test_what_it_has_started_itself_ends_with_it(started: Start) -> None:
     child = "import subprocess; p = subprocess.Popen(['sleep', '100']); print(p.pid, flush=True); "
     one = started(listens(child))
     grandchild = psutil.Process(int(said(one, 2)[-1]))
@@ -231,7 +229,7 @@ def test_what_it_has_started_itself_ends_with_it(started: Callable[..., Launched
 
 
 def test_one_that_heeds_no_request_is_ended_all_the_same(
-    started: Callable[..., LaunchedSimulator], monkeypatch: pytest.MonkeyPatch
+    started: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(simulator, "ENDS_WITHIN", 0.1)
     one = started(listens("signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); "))
@@ -241,9 +239,7 @@ def test_one_that_heeds_no_request_is_ended_all_the_same(
     one.stop()
 
 
-def test_after_a_crash_it_is_started_again_at_the_same_address(
-    started: Callable[..., LaunchedSimulator],
-) -> None:
+def test_after_a_crash_it_is_started_again_at_the_same_address(started: Start) -> None:
     one = started(listens())
     assert one.pid is not None
     before, address = one.pid, one.address
@@ -255,7 +251,7 @@ def test_after_a_crash_it_is_started_again_at_the_same_address(
     assert one.pid not in {None, before}
 
 
-def test_a_forked_child_ends_nothing_of_its_parents(started: Callable[..., LaunchedSimulator]) -> None:
+def test_a_forked_child_ends_nothing_of_its_parents(started: Start) -> None:
     one = started(listens())
     child = os.fork()
     if child == 0:
