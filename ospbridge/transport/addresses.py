@@ -81,10 +81,15 @@ def is_loopback(host: str) -> bool:
 
 def is_of_this_host(host: str) -> bool:
     """Whether an IP address is this host's own, of the loopback interface or another; a name is none."""
-    import psutil
-
-    own = (each.address for addresses in psutil.net_if_addrs().values() for each in addresses)
-    return is_loopback(host) or host in own
+    if is_loopback(host) or not is_ip(host):
+        return is_loopback(host)
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            # Only what is its own can be bound. To list its addresses takes AF_NETLINK, which our units forbid.
+            sock.bind((host, 0))
+    except OSError:
+        return False
+    return True
 
 
 def unresolved(host: str, error: OSError | ValueError, absent: type[OspBridgeError]) -> OspBridgeError:
