@@ -23,7 +23,6 @@ from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.transport.unix import HubSocket
 from tests.daemon.processes import descriptors, threads
-from tests.session.drivers import Driver
 from tests.session.servers import wait_for
 
 if TYPE_CHECKING:
@@ -74,18 +73,6 @@ def simulator() -> Iterator[UdpSimulator]:
     """In a thread of this process, so that what it keeps is seen too."""
     with UdpSimulator(SyntheticWorld(2, 3, agents=2), port=0, profile=DOCUMENT) as running:
         yield running
-
-
-def test_a_session_that_comes_and_goes_leaves_nothing_behind(either: Driver, simulator: UdpSimulator) -> None:
-    flat = Flat()
-    for _ in range(WARM + CYCLES):
-        with either.connect(simulator) as session:
-            session.register("agent1")
-            session.reset(1)
-            session.step({"agent1": [0.0, 0.0]})
-        del session
-        flat.count()
-    assert not simulator.machine.controlled
 
 
 def test_an_environment_that_is_made_and_closed_leaves_nothing_behind(simulator: UdpSimulator) -> None:
