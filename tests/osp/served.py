@@ -253,7 +253,6 @@ class Completion:
 
     def __init__(self, data: bytes) -> None:
         assert data[0] == 85
-        self.size = len(data)
         self.agent, self.n_outputs, self.n_infos, self.n_events, self.n_values = struct.unpack_from(
             "<iiiii", data, 1
         )

@@ -46,7 +46,15 @@ def joined(replay: Replayed) -> Replayed:
 
 
 def test_the_recorded_client_is_answered_as_it_was() -> None:
-    trace = Traced().joined().registered(1).reset(7).step(0.5, 1.0).step(0.25, 2.0)
+    trace = (
+        Traced()
+        .joined()
+        .sent(RegisterForAgent(1))
+        .received(RegisterForAgentAck(1, 1))
+        .reset(7)
+        .step(0.5, 1.0)
+        .step(0.25, 2.0)
+    )
     replay = joined(replayed(trace))
     assert replay.ask(RegisterForAgent(1)) == bytes_of(RegisterForAgentAck(1, 1))
     assert replay.ask(ResetSimulation(7)) == RAN

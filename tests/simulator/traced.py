@@ -13,8 +13,6 @@ from ospbridge.osp.messages import (
     Message,
     NextSimulationStep,
     NextSimulationStepAck,
-    RegisterForAgent,
-    RegisterForAgentAck,
     ResetSimulation,
     ResetSimulationAck,
     ResetSimulationCompleted,
@@ -33,10 +31,9 @@ MAIN, HANDLER = 45454, 40001
 class Traced:
     """A trace that grows by 10 ms with every datagram."""
 
-    def __init__(self, client: str = "", *, form: InitForm = InitForm.BYTES, port: int = HANDLER) -> None:
+    def __init__(self, client: str = "", *, port: int = HANDLER) -> None:
         self.records: list[TraceRecord] = []
         self.client = client
-        self.form = form
         self.port = port
         self.now = 0.0
 
@@ -47,12 +44,7 @@ class Traced:
         return self._all(Direction.SERVER_TO_CLIENT, messages, port)
 
     def joined(self) -> Traced:
-        return self.sent(Init(1, 1, self.form), port=MAIN).received(InitAck(1, 1, self.form))
-
-    def registered(self, *agents: int) -> Traced:
-        for agent in agents:
-            self.sent(RegisterForAgent(agent)).received(RegisterForAgentAck(agent, 1))
-        return self
+        return self.sent(Init(1, 1, InitForm.BYTES), port=MAIN).received(InitAck(1, 1, InitForm.BYTES))
 
     def reset(self, seed: int = 1) -> Traced:
         self.sent(ResetSimulation(seed)).received(ResetSimulationAck(), ResetSimulationCompleted())
@@ -91,8 +83,8 @@ class Replayed:
     handler: int = 0
     closed: list[int] = field(default_factory=list)
 
-    def join(self, peer: str = "peer", form: InitForm = InitForm.BYTES) -> list[bytes]:
-        self.machine.receive_main(Init(1, 1, form).encode(), peer, self.now)
+    def join(self, peer: str = "peer") -> list[bytes]:
+        self.machine.receive_main(Init(1, 1, InitForm.BYTES).encode(), peer, self.now)
         return self.take()
 
     def ask(self, message: Message | bytes, *, handler: int = 0) -> list[bytes]:

@@ -222,10 +222,6 @@ class Socket:
         self.other.changed()
         return len(data)
 
-    def sendmsg(self, buffers: Any, _control: Any, _flags: int = 0) -> int:
-        """Each buffer is a datagram."""
-        return sum(self.send(buffer) for buffer in buffers)
-
     def recvfrom(self, size: int) -> tuple[bytes, tuple[str, int]]:
         self._raise_refusal()
         if not self.datagrams:
@@ -311,7 +307,7 @@ class Epoll:
             now = (select.EPOLLIN if file.readable else 0) | (select.EPOLLRDHUP if file.ended else 0)
             if mask & select.EPOLLET and self._told.get(descriptor) == file.changes:
                 continue
-            if now & (mask | _HANGS_UP if mask else 0):
+            if now & (mask | _HANGS_UP):
                 ready.append((descriptor, now))
         return ready
 
@@ -325,9 +321,6 @@ class Epoll:
             ready = self._ready()
         for descriptor, file in self._members:
             self._told[descriptor] = file.changes
-        for descriptor, _now in ready:
-            if self._masks[descriptor] & select.EPOLLONESHOT:
-                self._masks[descriptor] = 0
         return ready
 
 
