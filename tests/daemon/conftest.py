@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from structlog.testing import capture_logs
 
 from ospbridge.daemon import joining, keeping, launching
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.daemon.stage import FakeSession
+from tests.daemon.stage import FakeSession, Logs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +30,12 @@ def simulator(profile: Profile) -> Iterator[UdpSimulator]:
 def document() -> Iterator[UdpSimulator]:
     with UdpSimulator(SyntheticWorld(2, 3, agents=2), port=0, profile=DOCUMENT) as running:
         yield running
+
+
+@pytest.fixture
+def logs() -> Iterator[Logs]:
+    with capture_logs() as entries:
+        yield Logs(entries)
 
 
 @pytest.fixture

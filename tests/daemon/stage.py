@@ -54,6 +54,19 @@ def inputs(value: float) -> bytes:
     return np.array([value], "<f4").tobytes()
 
 
+class Logs:
+    """What is logged in a test."""
+
+    def __init__(self, entries: Sequence[Any]) -> None:
+        self._entries = entries
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._entries)
+
+    def of(self, event: str) -> list[Any]:
+        return [entry for entry in self if event in entry["event"]]
+
+
 class FakeSession:
     """Every agent's output is its input; a step takes ``think`` seconds. Errors are raised, one a call; None: none."""
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import trio
 import trio.testing
-from structlog.testing import capture_logs
 
 from ospbridge.daemon.attachment import Driver, State
 from ospbridge.daemon.lockstep import ResetPolicy
@@ -33,6 +32,7 @@ from tests.daemon.stage import (
     ONE,
     TWO,
     FakeSession,
+    Logs,
     act,
     agent,
     alone,
@@ -206,16 +206,15 @@ async def test_whoever_leaves_is_not_waited_for(session: FakeSession, autojump_c
 
 
 async def test_a_reset_after_which_agents_of_other_paces_play_together_says_so_once(
-    session: FakeSession,
+    session: FakeSession, logs: Logs
 ) -> None:
     conductor = conductor_of(session)
     conductor.lockstep.held["b"].task.action_repeat = 4
     agents = conductor.attach(["*"], ONE)
-    with capture_logs() as logs:
-        # Alone, each goes at its own pace.
-        for playing in (agents[:1], agents, agents, agents):
-            await conductor.reset(playing, 1, 0)
-            conductor.rest(playing, "for now")
+    # Alone, each goes at its own pace.
+    for playing in (agents[:1], agents, agents, agents):
+        await conductor.reset(playing, 1, 0)
+        conductor.rest(playing, "for now")
     assert [(line["action_repeat"], line["taken"]) for line in logs if line["log_level"] == "warning"] == [
         ({"a": 1, "b": 4}, 4)
     ]
@@ -465,13 +464,12 @@ async def test_an_action_whose_second_step_is_lost_brings_the_last_observation_a
 
 
 async def test_what_to_know_of_the_simulator_is_logged_whenever_it_is_learned(
-    session: FakeSession,
+    session: FakeSession, logs: Logs
 ) -> None:
-    with capture_logs() as logs:
-        session.machine.notices = [Notice("seeds have no effect")]
-        conductor, a = await alone(session)
-        session.machine.notices = [Anomaly("it came late"), Notice("its clock is uneven")]
-        assert not (await play(conductor, a, 0.5)).truncated
+    session.machine.notices = [Notice("seeds have no effect")]
+    conductor, a = await alone(session)
+    session.machine.notices = [Anomaly("it came late"), Notice("its clock is uneven")]
+    assert not (await play(conductor, a, 0.5)).truncated
     limits = [
         (line["log_level"], line["reason"]) for line in logs if line["event"] == "the simulator is limited"
     ]

@@ -24,7 +24,7 @@ from ospbridge.errors import (
 )
 from ospbridge.session.rebuild import CAPACITY
 from ospbridge.session.trio_session import TrioSession
-from tests.daemon.stage import ONE
+from tests.daemon.stage import ONE, Logs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -125,38 +125,36 @@ async def test_steps_in_doubt_since_datagrams_come_twice_give_up_no_simulator(
 
 
 async def test_a_simulator_that_comes_back_without_what_a_task_wants_is_told_and_tried_again(
-    document: UdpSimulator, subscribing: list[OspBridgeError], monkeypatch: pytest.MonkeyPatch
+    document: UdpSimulator, subscribing: list[OspBridgeError], monkeypatch: pytest.MonkeyPatch, logs: Logs
 ) -> None:
     monkeypatch.setattr(keeping, "UNFIT_PAUSE", 0.1)
-    with capture_logs() as logs:
-        async with running(document) as conductor:
-            subscribing += [ConfigurationError("there is no such event", hint="name another")] * 3
-            async with await TrioSession.connect(document.address, reclaim_stale=False) as other:
-                await other.restart_communication()
-            await until(lambda: conductor.connection == "there is no such event")
-            with pytest.raises(SimulatorNotFound, match="there is no such event"):
-                conductor.attach(["agent1"], ONE)
-            await until(lambda: conductor.ready)
-            assert len(conductor.attach(["agent1"], ONE)) == 1
-            assert conductor.rebuilds == 1
-    (said,) = [line for line in logs if line["event"] == "the simulator came back otherwise"]
+    async with running(document) as conductor:
+        subscribing += [ConfigurationError("there is no such event", hint="name another")] * 3
+        async with await TrioSession.connect(document.address, reclaim_stale=False) as other:
+            await other.restart_communication()
+        await until(lambda: conductor.connection == "there is no such event")
+        with pytest.raises(SimulatorNotFound, match="there is no such event"):
+            conductor.attach(["agent1"], ONE)
+        await until(lambda: conductor.ready)
+        assert len(conductor.attach(["agent1"], ONE)) == 1
+        assert conductor.rebuilds == 1
+    (said,) = logs.of("the simulator came back otherwise")
     assert (said["reason"], said["hint"]) == ("there is no such event", "name another")
 
 
 async def test_a_lack_of_descriptors_is_waited_out_and_told(
-    document: UdpSimulator, monkeypatch: pytest.MonkeyPatch
+    document: UdpSimulator, monkeypatch: pytest.MonkeyPatch, logs: Logs
 ) -> None:
     async def lacking(*_: Any, **__: Any) -> NoReturn:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     monkeypatch.setattr(keeping, "LOOK_EVERY", 0.05)
-    with capture_logs() as logs:
-        async with running(document) as conductor:
-            with monkeypatch.context() as patched:
-                patched.setattr(TrioSession, "connect", lacking)
-                conductor._keeper.give_up(SessionLost("a test gives it up", hint="wait"))
-                conductor._keeper.changed()
-                await until(lambda: "Too many open files" in conductor.connection)
-                assert "ulimit" in conductor.connection_hint
-            await until(lambda: conductor.ready)
+    async with running(document) as conductor:
+        with monkeypatch.context() as patched:
+            patched.setattr(TrioSession, "connect", lacking)
+            conductor._keeper.give_up(SessionLost("a test gives it up", hint="wait"))
+            conductor._keeper.changed()
+            await until(lambda: "Too many open files" in conductor.connection)
+            assert "ulimit" in conductor.connection_hint
+        await until(lambda: conductor.ready)
     assert [line for line in logs if "Too many open files" in line.get("reason", "")]

@@ -15,6 +15,7 @@ from ospbridge.daemon.writing_thread import WritingThread
 from ospbridge.record.collecting import Collected, EpisodeCollector
 from ospbridge.record.reading import read_recording
 from tests.daemon.running import until
+from tests.daemon.stage import Logs
 from tests.record.episodes import play, whose
 
 if TYPE_CHECKING:
@@ -115,18 +116,19 @@ def test_a_full_disk_is_told_once_and_recording_goes_on_when_there_is_room_again
     assert (again["log_level"], again["dropped"]) == ("info", 3)
 
 
-def test_a_disk_that_is_stuck_does_not_keep_the_daemon_from_ending(tmp_path: Path, disk: Disk) -> None:
+def test_a_disk_that_is_stuck_does_not_keep_the_daemon_from_ending(
+    tmp_path: Path, disk: Disk, logs: Logs
+) -> None:
     disk.moves.clear()
     thread = WritingThread(tmp_path)
-    with capture_logs() as logs:
-        thread.__enter__()
-        for seed in range(1, 6):
-            thread.put(made_up(seed))
-        assert disk.reached.wait(20)
-        thread.close(0.05)
-        assert thread.dropped == 5
-        disk.moves.set()
-        thread._thread.join(20)
+    thread.__enter__()
+    for seed in range(1, 6):
+        thread.put(made_up(seed))
+    assert disk.reached.wait(20)
+    thread.close(0.05)
+    assert thread.dropped == 5
+    disk.moves.set()
+    thread._thread.join(20)
     assert not thread._thread.is_alive()
     # The one that the disk was busy with may come through after all.
     assert seeds(tmp_path) == [1]

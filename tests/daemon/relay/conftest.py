@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.daemon.relay.observing import Feed
 from tests.daemon.stage import FakeSession, conductor_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ospbridge.daemon.conductor import Conductor
 
 PAUSES = {
@@ -37,3 +40,8 @@ def conductor() -> Conductor:
     session = FakeSession("a", "b")
     session.ending = {"a": 5}
     return conductor_of(session)
+
+
+@pytest.fixture
+def feed(conductor: Conductor, tmp_path: Path) -> Feed:
+    return Feed(conductor, tmp_path)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pickle
-import time
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pytest
 import trio
 
 from ospbridge.policy.numpy_module import NumpyModule
@@ -17,16 +15,16 @@ from ospbridge.rllink.framing import LARGEST_TAKEN
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.server import EpisodesArrived, ServerMachine, StateWanted
 from ospbridge.rllink.weights import ModuleWeights
-from tests.daemon.relay.driving import WITHIN, driven, until, upstream, world
+from tests.daemon import running
+from tests.daemon.relay.driving import driven, until, upstream, world
 from tests.in_threads import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
     from ospbridge.daemon.conductor import Conductor
     from ospbridge.daemon.relay.relay import Relay
     from ospbridge.rllink.fragments import EpisodeFragment
-    from tests.daemon.running import Daemon
 
 HIDDEN = 4
 TOLD: dict[str, Any] = {"activation": None, "env_steps": None, "read_pickle": True}
@@ -232,14 +230,5 @@ def drive(address: str, *options: str) -> list[str]:
     return ["--rllink", address, "--rllink-mode", "drive", "--rllink-env-steps", "20", *options]
 
 
-def eventually(condition: Callable[[], object], daemon: Daemon | None = None) -> None:
-    """As ``until``, from a test that runs no event loop; a daemon that it is about must live."""
-    give_up = time.monotonic() + WITHIN
-    while not condition():
-        if time.monotonic() > give_up or (daemon and daemon.process.poll() is not None):
-            pytest.fail(daemon.log.read_text()[-3000:] if daemon else "it did not come about")
-        time.sleep(0.02)
-
-
 def enough(learner: TinyLearner, batches: int) -> None:
-    eventually(lambda: len(learner.batches) >= batches)
+    running.until(lambda: len(learner.batches) >= batches)

@@ -137,32 +137,6 @@ async def sink(directory: Path) -> AsyncIterator[int]:
         yield address.endpoint.port
 
 
-@asynccontextmanager
-async def observed(
-    conductor: Conductor, directory: Path, dialect: Dialect = MSGPACK, *, port: int = 1, **changes: Any
-) -> AsyncIterator[Relay]:
-    """Its spool is in the directory; nobody listens where no port is given."""
-    said: dict[str, Any] = {"mode": Mode.OBSERVE, "dialect": dialect, "limits": Limits(pong=5.0, proof=5.0)}
-    upstream = Upstream(address=parse_stream(f"127.0.0.1:{port}"), spool=directory / "s", **(said | changes))
-    with trio.fail_after(WITHIN), Relay(upstream, [conductor]) as relay:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(relay.run)
-            yield relay
-            nursery.cancel_scope.cancel()
-        conductor.chronicle.close()
-
-
-@asynccontextmanager
-async def feeding(
-    server: Server, conductor: Conductor, directory: Path, dialect: Dialect = MSGPACK, **changes: Any
-) -> AsyncIterator[Relay]:
-    async with (
-        listening(server.serve) as port,
-        observed(conductor, directory, dialect, port=port, **changes) as relay,
-    ):
-        yield relay
-
-
 def status(relay: Relay) -> Any:
     spool = relay.status.spool
     assert spool is not None
@@ -252,3 +226,44 @@ def all_alike(
     seen: Iterable[dict[str, list[Any]]], found: Iterable[RecordedEpisode | EpisodeFragment]
 ) -> None:
     assert [alike(*pair) for pair in zip(seen, found, strict=True) if not alike(*pair)] == []
+
+
+class Feed:
+    """What is observed, the directory of its spool, and a server for it."""
+
+    def __init__(self, conductor: Conductor, directory: Path) -> None:
+        self.conductor = conductor
+        self.directory = directory
+        self.server = Server()
+
+    def player(self, name: str = "a", **how: Any) -> Player:
+        return Player(self.conductor, name, **how)
+
+    @asynccontextmanager
+    async def observed(
+        self, dialect: Dialect = MSGPACK, *, port: int = 1, conductor: Conductor | None = None, **changes: Any
+    ) -> AsyncIterator[Relay]:
+        """By another conductor, if one is given; nobody listens where no port is."""
+        said: dict[str, Any] = {
+            "mode": Mode.OBSERVE,
+            "dialect": dialect,
+            "limits": Limits(pong=5.0, proof=5.0),
+        }
+        upstream = Upstream(
+            address=parse_stream(f"127.0.0.1:{port}"), spool=self.directory / "s", **(said | changes)
+        )
+        conductor = conductor or self.conductor
+        with trio.fail_after(WITHIN), Relay(upstream, [conductor]) as relay:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(relay.run)
+                yield relay
+                nursery.cancel_scope.cancel()
+            conductor.chronicle.close()
+
+    @asynccontextmanager
+    async def feeding(self, dialect: Dialect = MSGPACK, **changes: Any) -> AsyncIterator[Relay]:
+        async with (
+            listening(self.server.serve) as port,
+            self.observed(dialect, port=port, **changes) as relay,
+        ):
+            yield relay

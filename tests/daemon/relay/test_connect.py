@@ -17,8 +17,8 @@ from ospbridge.observe.runtime import default_hub
 from ospbridge.session.hub_client import HubClient
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from tests.daemon.relay.learner import TinyLearner, drive, enough, eventually, learning
-from tests.daemon.running import Daemon, all_free, free_port
+from tests.daemon.relay.learner import TinyLearner, drive, enough, learning
+from tests.daemon.running import Daemon, all_free, free_port, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -139,8 +139,8 @@ def test_of_two_upstreams_that_want_one_agent_one_learns_and_the_other_says_why_
             tmp_path, simulator("left", left.address), rllink(one, '["left"]'), rllink(two, '["left"]')
         )
         with Daemon(None, "--config", file, directory=tmp_path, hub=hub("left")) as daemon:
-            eventually(lambda: any(len(learner.batches) >= 5 for learner in learners))
-            eventually(lambda: daemon.lines("the driver waits for its agents"))
+            until(lambda: any(len(learner.batches) >= 5 for learner in learners))
+            until(lambda: daemon.lines("the driver waits for its agents"))
             found = daemon.status(hub=hub("left"))
             (line,) = daemon.lines("the driver waits for its agents")
             assert found.agents[0].driver in line["reason"]
@@ -171,12 +171,12 @@ def test_two_simulators_feed_one_upstream_and_one_is_killed_and_comes_back(tmp_p
             enough(learner, 3)
             for _ in range(2):
                 with UdpSimulator(SyntheticWorld(1, 1), port=port):
-                    eventually(
+                    until(
                         lambda: [a for a in daemon.status(hub=hub("mortal")).agents if a.state == "playing"]
                     )
-                    eventually(partial(_more_steps, daemon, daemon.status(hub=hub("mortal")).steps + 50))
+                    until(partial(_more_steps, daemon, daemon.status(hub=hub("mortal")).steps + 50))
                     enough(learner, len(learner.batches) + 3)
-                eventually(lambda: not daemon.status(hub=hub("mortal")).ready)
+                until(lambda: not daemon.status(hub=hub("mortal")).ready)
                 enough(learner, len(learner.batches) + 5)
             assert daemon.status(hub=hub("steady")).ready
             assert daemon.end(signal.SIGTERM) == 0
@@ -190,7 +190,7 @@ def test_a_simulator_that_is_given_up_does_not_end_the_others_and_the_last_one_d
         tables = simulator("there", served.address), simulator("absent", nobody) + "wait = 0.2\n"
         file = written(tmp_path, *tables)
         with Daemon(None, "--config", file, directory=tmp_path, hub=hub("there")) as daemon:
-            eventually(lambda: daemon.lines("a simulator is given up, the others go on"))
+            until(lambda: daemon.lines("a simulator is given up, the others go on"))
             (line,) = daemon.lines("a simulator is given up, the others go on")
             assert line["simulator"] == "absent"
             assert daemon.status(hub=hub("absent")).connection.startswith("given up: nothing listens at")

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import trio
 from gymnasium import spaces
-from structlog.testing import capture_logs
 
 from ospbridge.daemon.attachment import Driver, State
 from ospbridge.daemon.relay.relay import Relay
@@ -23,7 +22,7 @@ from ospbridge.interface import BoxSpace, DiscreteSpace
 from ospbridge.rllink.cutting import BatchMode
 from tests.daemon.relay.driving import WITHIN, away, back, until, upstream, world
 from tests.daemon.relay.learner import HIDDEN, TOLD, Gated, TinyLearner, Told, driving
-from tests.daemon.stage import FakeSession, act, agent, attach, conductor_of, tasks, told
+from tests.daemon.stage import FakeSession, Logs, act, agent, attach, conductor_of, tasks, told
 
 if TYPE_CHECKING:
     from ospbridge.daemon.attachment import Attachment
@@ -31,10 +30,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 UNUSABLE = "the upstream's weights cannot be used"
-
-
-def lines(logs: list[Any], event: str) -> list[Any]:
-    return [line for line in logs if event in line["event"]]
 
 
 def box(most: float) -> BoxSpace:
@@ -46,15 +41,16 @@ def box(most: float) -> BoxSpace:
 
 @pytest.mark.parametrize("mode", BatchMode)
 @pytest.mark.parametrize("agents", [("a",), ("a", "b", "c")])
-async def test_every_batch_comes_from_the_weights_before_it(mode: BatchMode, agents: tuple[str, ...]) -> None:
+async def test_every_batch_comes_from_the_weights_before_it(
+    mode: BatchMode, agents: tuple[str, ...], logs: Logs
+) -> None:
     learner = TinyLearner()
     _, conductor = world(*agents)
-    with capture_logs() as logs:
-        async with driving(learner, conductor, batch_mode=mode) as relay:
-            await learner.learned(12)
-            assert relay.driving.weights_seq_no is not None
-            assert relay.driving.weights_seq_no >= 11
-            assert relay.driving.learner.batches >= 11
+    async with driving(learner, conductor, batch_mode=mode) as relay:
+        await learner.learned(12)
+        assert relay.driving.weights_seq_no is not None
+        assert relay.driving.weights_seq_no >= 11
+        assert relay.driving.learner.batches >= 11
     for batch in learner.batches:
         assert sum(fragment.steps for fragment in batch) >= 20
         if mode is BatchMode.COMPLETE_EPISODES:
@@ -126,15 +122,14 @@ AS_DRAWN: dict[str, Any] = {"normalize_actions": False}
     ],
 )
 async def test_actions_are_stretched_and_limited_as_the_user_says_or_the_server_tells_and_doubt_is_told(
-    tells: dict[str, Any] | None, said: dict[str, Any], most: float, expected: str
+    tells: dict[str, Any] | None, said: dict[str, Any], most: float, expected: str, logs: Logs
 ) -> None:
     learner = TinyLearner() if tells is None else Told(tells)
     session, conductor = world()
     conductor.lockstep.held["a"].task.action_space = box(most)
-    with capture_logs() as logs:
-        async with driving(learner, conductor, **said):
-            await learner.learned(2)
-    assumed = [line.get("normalize_actions") for line in lines(logs, "RLlib's defaults are assumed")]
+    async with driving(learner, conductor, **said):
+        await learner.learned(2)
+    assumed = [line.get("normalize_actions") for line in logs.of("RLlib's defaults are assumed")]
     if tells is None:
         assert assumed == ([] if said else [True])
     given = np.array([step["a"] for step in session.steps])
@@ -173,12 +168,11 @@ class DeepHead(Told):
     ids=["told by the server", "said by the user", "told and said", "neither"],
 )
 async def test_a_policys_head_is_activated_as_the_user_says_or_the_server_tells(
-    head_activation: str, tells: bool, said: str | None, assumed: list[str]
+    head_activation: str, tells: bool, said: str | None, assumed: list[str], logs: Logs
 ) -> None:
     learner = DeepHead(head_activation=head_activation, tells=tells)
-    with capture_logs() as logs:
-        async with driving(learner, **TOLD, head_activation=said):
-            await learner.learned(2)
+    async with driving(learner, **TOLD, head_activation=said):
+        await learner.learned(2)
     assert [line["head_activation"] for line in logs if "head_activation" in line] == assumed
 
 
@@ -195,42 +189,41 @@ async def test_a_policys_head_is_activated_as_the_user_says_or_the_server_tells(
     ],
 )
 async def test_a_server_that_learns_for_other_actions_does_not_act(
-    space: Any, choices: int, reason: str
+    space: Any, choices: int, reason: str, logs: Logs
 ) -> None:
     learner = Told({"action_space": space})
     session, conductor = world()
     if choices:
         conductor.lockstep.held["a"].task.action_space = DiscreteSpace(choices)
-    with capture_logs() as logs:
-        async with driving(learner, conductor, **TOLD):
-            await until(lambda: len(lines(logs, UNUSABLE)) >= 2)
-    assert reason in lines(logs, UNUSABLE)[0]["reason"]
-    assert "action space" in lines(logs, UNUSABLE)[0]["hint"]
+    async with driving(learner, conductor, **TOLD):
+        await until(lambda: len(logs.of(UNUSABLE)) >= 2)
+    assert reason in logs.of(UNUSABLE)[0]["reason"]
+    assert "action space" in logs.of(UNUSABLE)[0]["hint"]
     assert session.steps == []
     assert learner.batches == []
 
 
 @pytest.mark.parametrize("read", [True, False])
-async def test_actions_that_a_server_does_not_tell_are_assumed_and_that_is_told(read: bool) -> None:
+async def test_actions_that_a_server_does_not_tell_are_assumed_and_that_is_told(
+    read: bool, logs: Logs
+) -> None:
     learner = Told({"action_space": spaces.Box(-1, 1, (1,))})
-    with capture_logs() as logs:
-        async with driving(learner, read_pickle=read):
-            await learner.learned(2)
-    assumed = lines(logs, "RLlib's defaults are assumed")
+    async with driving(learner, read_pickle=read):
+        await learner.learned(2)
+    assumed = logs.of("RLlib's defaults are assumed")
     assert [line.get("actions") for line in assumed] == ([] if read else ["a box of 1 number"])
     assert all("--rllink-read-pickle" in line["hint"] for line in assumed)
 
 
 @pytest.mark.parametrize("most", [1.0, 3.0])
-async def test_bounds_that_a_server_has_otherwise_are_told_once(most: float) -> None:
+async def test_bounds_that_a_server_has_otherwise_are_told_once(most: float, logs: Logs) -> None:
     learner = Told({"action_space": spaces.Box(-most, most, (1,))})
     _, conductor = world()
     conductor.lockstep.held["a"].task.action_space = box(2.0)
-    with capture_logs() as logs:
-        async with driving(learner, conductor, **TOLD):
-            await learner.learned(2)
+    async with driving(learner, conductor, **TOLD):
+        await learner.learned(2)
     between = "number 0 of an action is between -2 and 2 for the agents, and between -3 and 3 for the server"
-    reasons = [line["reason"] for line in lines(logs, "the upstream's actions have other bounds")]
+    reasons = [line["reason"] for line in logs.of("the upstream's actions have other bounds")]
     assert reasons == ([between] if most == 3.0 else [])
 
 
@@ -246,21 +239,20 @@ async def test_bounds_that_a_server_has_otherwise_are_told_once(most: float) -> 
     ],
 )
 async def test_weights_that_cannot_work_are_told_in_log_and_status_until_better_ones_come(
-    spoilt: dict[str, Any],
+    spoilt: dict[str, Any], logs: Logs
 ) -> None:
     learner = TinyLearner()
     good = learner.weights
     learner.weights = good | spoilt
     learner.spoilt = {2: good | spoilt}
-    with capture_logs() as logs:
-        async with driving(learner) as relay:
-            await until(lambda: "its weights cannot be used: " in relay.status.trouble)
-            assert relay.status.dialect
-            learner.weights = good
-            await learner.learned(4)
-            assert relay.status.trouble == ""
-    assert {line["weights_seq_no"] for line in lines(logs, UNUSABLE)} == {0, 2}
-    assert all(next(iter(spoilt)).rpartition(".")[0] in line["reason"] for line in lines(logs, UNUSABLE))
+    async with driving(learner) as relay:
+        await until(lambda: "its weights cannot be used: " in relay.status.trouble)
+        assert relay.status.dialect
+        learner.weights = good
+        await learner.learned(4)
+        assert relay.status.trouble == ""
+    assert {line["weights_seq_no"] for line in logs.of(UNUSABLE)} == {0, 2}
+    assert all(next(iter(spoilt)).rpartition(".")[0] in line["reason"] for line in logs.of(UNUSABLE))
 
 
 @pytest.mark.parametrize(
@@ -271,22 +263,21 @@ async def test_weights_that_cannot_work_are_told_in_log_and_status_until_better_
     ],
 )
 async def test_settings_that_cannot_be_read_are_told_once_and_what_was_said_by_hand_counts(
-    pickled: bytes, reason: str
+    pickled: bytes, reason: str, logs: Logs
 ) -> None:
     learner = Told(pickled=pickled)
     learner.hang_up_in = [1, 2]
-    with capture_logs() as logs:
-        async with driving(learner, read_pickle=True):
-            await learner.learned(4)
+    async with driving(learner, read_pickle=True):
+        await learner.learned(4)
     assert learner.connections == 3
-    (line,) = lines(logs, "the upstream's settings cannot be read")
+    (line,) = logs.of("the upstream's settings cannot be read")
     assert reason in line["reason"]
     assert "--rllink-env-steps" in line["hint"]
 
 
 @pytest.mark.parametrize("algorithm", ["APPO", "IMPALA", "PPO"])
 async def test_an_algorithm_that_never_answers_a_driver_is_told(
-    algorithm: str, monkeypatch: pytest.MonkeyPatch
+    algorithm: str, monkeypatch: pytest.MonkeyPatch, logs: Logs
 ) -> None:
     module = ModuleType(f"ray.rllib.algorithms.{algorithm.lower()}")
     settings = type(f"{algorithm}Config", (), {"__module__": module.__name__})
@@ -298,14 +289,13 @@ async def test_an_algorithm_that_never_answers_a_driver_is_told(
     given.train_batch_size = 20
     learner = Told(pickled=pickle.dumps(given))
     learner.thinks = 0.2
-    with capture_logs() as logs:
-        async with driving(learner, read_pickle=True) as relay:
-            await until(lambda: relay.status.weights_seq_no == 0)
-            assert (algorithm in relay.status.trouble) == (algorithm != "PPO")
-            await learner.learned(2)
-            # It did answer, whatever was to be expected.
-            assert relay.status.trouble == ""
-    found = lines(logs, "the upstream's algorithm does not answer a driver")
+    async with driving(learner, read_pickle=True) as relay:
+        await until(lambda: relay.status.weights_seq_no == 0)
+        assert (algorithm in relay.status.trouble) == (algorithm != "PPO")
+        await learner.learned(2)
+        # It did answer, whatever was to be expected.
+        assert relay.status.trouble == ""
+    found = logs.of("the upstream's algorithm does not answer a driver")
     assert [line["algorithm"] for line in found] == ([] if algorithm == "PPO" else [algorithm])
     assert all("PPO" in line["hint"] for line in found)
 
@@ -365,7 +355,7 @@ async def test_agents_rest_when_weights_take_too_long_and_play_again_when_they_c
         await learner.learned(3)
 
 
-async def test_a_world_held_for_too_long_is_reset_without_the_driver_which_joins_in_later() -> None:
+async def test_a_world_held_for_too_long_is_reset_without_the_driver_which_joins_in_later(logs: Logs) -> None:
     learner = Gated()
     conductor, b = beside(7, 7)
 
@@ -378,15 +368,14 @@ async def test_a_world_held_for_too_long_is_reset_without_the_driver_which_joins
         return sorted(names)
 
     whole = {"agents": ("a",), "batch_mode": BatchMode.COMPLETE_EPISODES, "hold": 0.1}
-    with capture_logs() as logs:
-        async with driving(learner, conductor, **whole):
-            assert [await episode() for _ in range(4)] == [["a", "b"]] * 3 + [["b"]]
-            assert learner.batches == []
-            learner.gate.set()
-            await learner.learned(1)
-            await until(lambda: "a" in [each.name for each in conductor.lockstep.playing])
-            assert [await episode() for _ in range(3)] == [["a", "b"]] * 3
-    assert lines(logs, "the driver's reset failed") == []
+    async with driving(learner, conductor, **whole):
+        assert [await episode() for _ in range(4)] == [["a", "b"]] * 3 + [["b"]]
+        assert learner.batches == []
+        learner.gate.set()
+        await learner.learned(1)
+        await until(lambda: "a" in [each.name for each in conductor.lockstep.playing])
+        assert [await episode() for _ in range(3)] == [["a", "b"]] * 3
+    assert logs.of("the driver's reset failed") == []
 
 
 # --- a simulator in trouble --------------------------------------------------------------------------------------
@@ -394,7 +383,7 @@ async def test_a_world_held_for_too_long_is_reset_without_the_driver_which_joins
 
 @pytest.mark.parametrize("what", ["reward", "observation"])
 async def test_an_episode_with_a_number_that_is_none_is_not_sent(
-    what: str, monkeypatch: pytest.MonkeyPatch
+    what: str, monkeypatch: pytest.MonkeyPatch, logs: Logs
 ) -> None:
     learner = TinyLearner()
     _, conductor = world()
@@ -412,28 +401,26 @@ async def test_an_episode_with_a_number_that_is_none_is_not_sent(
         monkeypatch.setattr(task, "judge", lambda _: (number(1.0), seen % 7 == 0, False))
     else:
         monkeypatch.setattr(task, "observe", lambda _: np.full(1, number(0.25), np.float32))
-    with capture_logs() as logs:
-        async with driving(learner, conductor) as relay:
-            await learner.learned(3)
-            assert relay.driving.dropped > 0
-    assert len(lines(logs, "an episode is not sent")) == 1
+    async with driving(learner, conductor) as relay:
+        await learner.learned(3)
+        assert relay.driving.dropped > 0
+    assert len(logs.of("an episode is not sent")) == 1
     fragments = [fragment for batch in learner.batches for fragment in batch]
     assert all(np.isfinite(f.rewards).all() and np.isfinite(f.observations).all() for f in fragments)
 
 
 async def test_an_episode_that_must_be_sent_whole_and_does_not_end_is_told_and_truncated_in_the_end(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, logs: Logs
 ) -> None:
     monkeypatch.setattr("ospbridge.daemon.relay.loop.LONGEST", 150)
     learner = TinyLearner()
     _, conductor = world(length=10**9)
-    with capture_logs() as logs:
-        async with driving(learner, conductor, batch_mode=BatchMode.COMPLETE_EPISODES):
-            await learner.learned(3)
-    (long,) = lines(logs, "nothing is learned before an episode ends")
+    async with driving(learner, conductor, batch_mode=BatchMode.COMPLETE_EPISODES):
+        await learner.learned(3)
+    (long,) = logs.of("nothing is learned before an episode ends")
     assert long["steps"] == 40
     assert "--rllink-batch-mode truncate_episodes" in long["hint"]
-    cut = lines(logs, "the driver's episodes are cut")
+    cut = logs.of("the driver's episodes are cut")
     assert len(cut) >= 3
     assert all("this one has 150 steps" in line["reason"] and "max_steps" in line["hint"] for line in cut)
     for (fragment,) in learner.batches:
@@ -471,19 +458,18 @@ async def test_agents_that_a_simulator_brings_along_when_it_returns_are_driven_t
     [("a", "odd", ("*",)), ("robot[1]", "robot1", ("robot[1]",))],
 )
 async def test_agents_that_are_not_wanted_or_of_another_kind_change_nothing_for_those_that_are_driven(
-    driven_one: str, name: str, patterns: tuple[str, ...]
+    driven_one: str, name: str, patterns: tuple[str, ...], logs: Logs
 ) -> None:
     learner = TinyLearner()
     session, conductor = world(driven_one)
-    with capture_logs() as logs:
-        async with driving(learner, conductor, agents=patterns):
-            await learner.learned(2)
-            session.names = (driven_one, name)
-            low = -3.0 if name == "odd" else -1.0
-            conductor.lockstep.take_agents(tasks(agent(driven_one), agent(name, low=low)))
-            await learner.learns(5)
-            assert [each.name for each in conductor.lockstep.attachments] == [driven_one]
-            assert lines(logs, "detached") == []
+    async with driving(learner, conductor, agents=patterns):
+        await learner.learned(2)
+        session.names = (driven_one, name)
+        low = -3.0 if name == "odd" else -1.0
+        conductor.lockstep.take_agents(tasks(agent(driven_one), agent(name, low=low)))
+        await learner.learns(5)
+        assert [each.name for each in conductor.lockstep.attachments] == [driven_one]
+        assert logs.of("detached") == []
 
 
 # --- several simulators ------------------------------------------------------------------------------------------
@@ -542,16 +528,17 @@ async def test_a_lost_simulator_drops_out_and_comes_back_in() -> None:
         await learner.learns(3)
 
 
-async def test_a_simulator_of_another_kind_that_comes_late_does_not_end_what_the_others_do() -> None:
+async def test_a_simulator_of_another_kind_that_comes_late_does_not_end_what_the_others_do(
+    logs: Logs,
+) -> None:
     learner = TinyLearner()
     _, (first,) = worlds(0.0)
     late = conductor_of(FakeSession("b"))
     late.lockstep.take_agents(tasks(agent("b", low=-3.0)))
     session, late._keeper.session = late._keeper.session, None
-    with capture_logs() as logs:
-        async with driving(learner, [first, late]):
-            await learner.learned(3)
-            late._keeper.session = session
-            await until(lambda: lines(logs, "a simulator is not driven"))
-            await learner.learns(3)
+    async with driving(learner, [first, late]):
+        await learner.learned(3)
+        late._keeper.session = session
+        await until(lambda: logs.of("a simulator is not driven"))
+        await learner.learns(3)
     assert late.lockstep.attachments == []

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from gymnasium import spaces
-from structlog.testing import capture_logs
 
 from ospbridge.daemon.relay.acting import Kind
 from ospbridge.daemon.relay.spaces import SaidSpaces, described, require_same_actions
@@ -19,24 +18,19 @@ from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.weights import MlirWeights, ModuleWeights, OnnxWeights
 from tests.daemon.relay.driving import back, until
 from tests.daemon.relay.observing import (
-    Player,
+    Feed,
     Server,
     all_arrived,
-    feeding,
     listening,
     module,
-    observed,
     sink,
     status,
 )
-from tests.daemon.stage import ONE
+from tests.daemon.stage import ONE, Logs
 from tests.policy.onnx_models import recorded
 from tests.policy.weights import module_weights
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ospbridge.daemon.conductor import Conductor
     from ospbridge.rllink.dialects import Dialect
     from ospbridge.rllink.weights import Weights
 
@@ -62,10 +56,6 @@ def recurrent(observations: int | None, outputs: int) -> ModuleWeights:
     if observations is not None:
         shapes["encoder.encoder.tokenizer.net.mlp.0.weight"] = (16, observations)
     return ModuleWeights({name: np.zeros(shape, np.float32) for name, shape in shapes.items()}, 1)
-
-
-def said(logs: list[Any], event: str) -> list[Any]:
-    return [line for line in logs if line["event"] == event]
 
 
 @pytest.mark.parametrize(
@@ -100,30 +90,29 @@ def said(logs: list[Any], event: str) -> list[Any]:
     ],
 )
 async def test_it_waits_for_a_server_that_it_fits(
-    conductor: Conductor, tmp_path: Path, weights: Weights | None, settings: dict[str, Any], why: str
+    feed: Feed, weights: Weights | None, settings: dict[str, Any], why: str, logs: Logs
 ) -> None:
     wrong, right = Server(), Server()
     wrong.weights = weights or wrong.weights
     if settings:
         wrong.config = pickled(**settings)
-    with capture_logs() as logs:
-        async with observed(conductor, tmp_path, read_pickle=True) as relay:
-            player = Player(conductor)
-            async with listening(wrong.serve) as port:
-                back(relay, port)
-                await player.plays(2)
-                await until(lambda: why in relay.status.trouble)
-            assert wrong.arrived == []
-            async with listening(right.serve, port):
-                await all_arrived(relay)
-            assert relay.status.discarded == 0
-            assert relay.status.trouble == ""
+    async with feed.observed(read_pickle=True) as relay:
+        player = feed.player()
+        async with listening(wrong.serve) as port:
+            back(relay, port)
+            await player.plays(2)
+            await until(lambda: why in relay.status.trouble)
+        assert wrong.arrived == []
+        async with listening(right.serve, port):
+            await all_arrived(relay)
+        assert relay.status.discarded == 0
+        assert relay.status.trouble == ""
     assert len(right.arrived) == 2
-    assert not settings or not said(logs, UNKNOWN)
-    (line,) = said(logs, "experience does not fit the upstream")
+    assert not settings or not logs.of(UNKNOWN)
+    (line,) = logs.of("experience does not fit the upstream")
     assert "of agent 'a'" in line["reason"]
     assert why in line["reason"]
-    assert str(tmp_path / "s") in line["hint"]
+    assert str(feed.directory / "s") in line["hint"]
 
 
 @pytest.mark.parametrize(
@@ -141,19 +130,17 @@ async def test_it_waits_for_a_server_that_it_fits(
     ids=["actions", "observations", "MLIR", "all is known"],
 )
 async def test_what_weights_do_not_tell_is_told_once_for_each_connection(
-    conductor: Conductor, tmp_path: Path, config: SetConfig | None, weights: Weights, reason: str | None
+    feed: Feed, config: SetConfig | None, weights: Weights, reason: str | None, logs: Logs
 ) -> None:
-    server = Server()
-    server.config, server.weights = config or server.config, weights
-    with capture_logs() as logs:
-        async with feeding(server, conductor, tmp_path) as relay:
-            player = Player(conductor)
-            for _ in range(3):
-                await player.play()
-                await all_arrived(relay)
-            assert server.asked == server.connections == 1
-    assert len(server.arrived) == 3
-    lines = said(logs, UNKNOWN)
+    feed.server.config, feed.server.weights = config or feed.server.config, weights
+    async with feed.feeding() as relay:
+        player = feed.player()
+        for _ in range(3):
+            await player.play()
+            await all_arrived(relay)
+        assert feed.server.asked == feed.server.connections == 1
+    assert len(feed.server.arrived) == 3
+    lines = logs.of(UNKNOWN)
     assert len(lines) == (reason is not None)
     assert all(str(reason) in line["reason"] for line in lines)
     if config is not None:
@@ -164,87 +151,80 @@ async def test_what_weights_do_not_tell_is_told_once_for_each_connection(
     "dialect, name, told", [(JSON, None, 1), (JSON, "another", 0), (MSGPACK, None, 0)], ids=str
 )
 async def test_an_old_server_of_rllibs_that_may_end_over_actions_that_are_numbers_is_told_of_once(
-    conductor: Conductor, tmp_path: Path, dialect: Dialect, name: str | None, told: int
+    feed: Feed, dialect: Dialect, name: str | None, told: int, logs: Logs
 ) -> None:
-    server = Server()
-    server.config = SetConfig(env_steps_per_sample=10, server=name)
-    with capture_logs() as logs:
-        async with feeding(server, conductor, tmp_path, dialect) as relay:
-            player = Player(conductor)
-            for _ in range(2):
-                await player.play()
-                await all_arrived(relay)
-    lines = said(logs, "the upstream may not survive actions that are numbers")
+    feed.server.config = SetConfig(env_steps_per_sample=10, server=name)
+    async with feed.feeding(dialect) as relay:
+        player = feed.player()
+        for _ in range(2):
+            await player.play()
+            await all_arrived(relay)
+    lines = logs.of("the upstream may not survive actions that are numbers")
     assert [line["actions"] for line in lines] == ["a box of 1 number"] * told
     assert all("Ray 2.47 and 2.48" in line["hint"] for line in lines)
 
 
 @pytest.mark.parametrize("weights", [module(1, 2), None], ids=["gives weights", "gives none"])
 async def test_what_was_played_without_annotations_waits_for_a_server_that_needs_none(
-    conductor: Conductor, tmp_path: Path, weights: ModuleWeights | None
+    feed: Feed, weights: ModuleWeights | None, logs: Logs
 ) -> None:
-    async with observed(conductor, tmp_path, unannotated=True):
-        player = Player(conductor, annotates=False)
+    async with feed.observed(unannotated=True):
+        player = feed.player(annotates=False)
         await player.play()
-        conductor.leave([player.attachment])
+        feed.conductor.leave([player.attachment])
     learner = Server()
     learner.weights = weights
     # As another daemon, which was started without that option.
-    with capture_logs() as logs:
-        async with observed(conductor, tmp_path) as relay:
-            async with listening(learner.serve) as port:
-                back(relay, port)
-                await until(lambda: "it has no action_logp" in relay.status.trouble)
-            assert learner.arrived == []
-            assert status(relay).entries == 1
-            # A sink is not asked, and takes what comes.
-            async with sink(tmp_path / "in") as port:
-                back(relay, port)
-                await all_arrived(relay)
-            assert (relay.status.delivered, relay.status.discarded, relay.status.trouble) == (5, 0, "")
-    assert not said(logs, "a client is dismissed")
-    (line,) = said(logs, "experience does not fit the upstream")
+    async with feed.observed() as relay:
+        async with listening(learner.serve) as port:
+            back(relay, port)
+            await until(lambda: "it has no action_logp" in relay.status.trouble)
+        assert learner.arrived == []
+        assert status(relay).entries == 1
+        # A sink is not asked, and takes what comes.
+        async with sink(feed.directory / "in") as port:
+            back(relay, port)
+            await all_arrived(relay)
+        assert (relay.status.delivered, relay.status.discarded, relay.status.trouble) == (5, 0, "")
+    assert not logs.of("a client is dismissed")
+    (line,) = logs.of("experience does not fit the upstream")
     assert "--rllink-unannotated" in line["reason"]
 
 
 async def test_a_server_that_gives_no_weights_is_sent_all_the_same_and_asked_again_when_it_comes_back(
-    conductor: Conductor, tmp_path: Path
+    feed: Feed, logs: Logs
 ) -> None:
-    server = Server()
-    server.weights = None
-    with capture_logs() as logs:
-        async with observed(conductor, tmp_path) as relay:
-            player = Player(conductor)
-            async with listening(server.serve) as port:
-                back(relay, port)
-                await player.play()
-                await all_arrived(relay)
-            assert (len(server.arrived), server.asked, server.connections) == (1, 2, 3)
+    feed.server.weights = None
+    async with feed.observed() as relay:
+        player = feed.player()
+        async with listening(feed.server.serve) as port:
+            back(relay, port)
             await player.play()
-            server.weights = module(3, 2)
-            async with listening(server.serve, port):
-                await until(lambda: "the server's module takes 3" in relay.status.trouble)
-    assert len(server.arrived) == 1
-    assert [line["connections"] for line in said(logs, UNKNOWN)] == [2]
+            await all_arrived(relay)
+        assert (len(feed.server.arrived), feed.server.asked, feed.server.connections) == (1, 2, 3)
+        await player.play()
+        feed.server.weights = module(3, 2)
+        async with listening(feed.server.serve, port):
+            await until(lambda: "the server's module takes 3" in relay.status.trouble)
+    assert len(feed.server.arrived) == 1
+    assert [line["connections"] for line in logs.of(UNKNOWN)] == [2]
 
 
-async def test_agents_of_another_kind_are_not_admitted_beside_those_that_are(
-    conductor: Conductor, tmp_path: Path
-) -> None:
+async def test_agents_of_another_kind_are_not_admitted_beside_those_that_are(feed: Feed) -> None:
     wide = BoxSpace(np.zeros(3, np.float32), np.ones(3, np.float32))
-    conductor.lockstep.held["b"].task.observation_space = wide
-    async with observed(conductor, tmp_path):
-        a = Player(conductor).attachment
+    feed.conductor.lockstep.held["b"].task.observation_space = wide
+    async with feed.observed():
+        a = feed.player().attachment
         with pytest.raises(
             UsageError, match=r"'b' has 3 observations, 1 input.* with 1 observation, 1 input"
         ) as no:
-            conductor.attach(["b"], ONE, annotates=True)
+            feed.conductor.attach(["b"], ONE, annotates=True)
         assert "--rllink-agents" in no.value.hint
-        assert conductor.lockstep.attachments == [a]
-        conductor.leave([a])
-        conductor.attach(["b"], ONE, annotates=True)
-    async with observed(conductor, tmp_path, unannotated=True):
-        conductor.attach(["b"], ONE, annotates=True)
+        assert feed.conductor.lockstep.attachments == [a]
+        feed.conductor.leave([a])
+        feed.conductor.attach(["b"], ONE, annotates=True)
+    async with feed.observed(unannotated=True):
+        feed.conductor.attach(["b"], ONE, annotates=True)
 
 
 # --- choices and numbers are told apart, where anything tells them apart -----------------------------------------

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
-from structlog.testing import capture_logs
 
 from ospbridge.errors import SessionLost
 from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.timing import Limits
 from tests.daemon.relay.driving import until
 from tests.daemon.relay.learner import TOLD, TinyLearner, Told, driving
+from tests.daemon.stage import Logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -180,13 +180,12 @@ class Answering(TinyLearner):
     ids=["not sent again", "of another run, which discards it", "of a server that forgot it, sent again"],
 )
 async def test_a_batch_that_was_answered_with_old_weights_over_the_next_connection(
-    learner: dict[str, bool], proof: float, discards: bool, read: int
+    learner: dict[str, bool], proof: float, discards: bool, read: int, logs: Logs
 ) -> None:
     found = Answering(**learner)
-    with capture_logs() as logs:
-        async with driving(found, limits=Limits(pong=5.0, state=5.0, proof=proof)) as relay:
-            await found.learned(6)
-            assert (relay.driving.learner.discarded >= 20) is discards
+    async with driving(found, limits=Limits(pong=5.0, state=5.0, proof=proof)) as relay:
+        await found.learned(6)
+        assert (relay.driving.learner.discarded >= 20) is discards
     reasons = [line["reason"] for line in logs if line["event"] == "a batch is discarded"]
     assert len(reasons) == discards
     assert all("the server has weights of another run" in reason for reason in reasons)

@@ -14,7 +14,6 @@ import gymnasium
 import numpy as np
 import pytest
 import trio
-from structlog.testing import capture_logs
 
 from ospbridge.daemon.relay.link import Connection, Link
 from ospbridge.errors import ConfigurationError, UpstreamLost
@@ -27,15 +26,16 @@ from ospbridge.rllink.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.transport.tls import StreamAddress, TlsFiles, parse_stream
+from tests.daemon import running
 from tests.daemon.certificates import Authority
 from tests.daemon.relay.driving import WITHIN, until
-from tests.daemon.relay.learner import eventually
 from tests.daemon.relay.observing import Server, listening, showing
 from tests.daemon.running import Daemon
+from tests.daemon.stage import Logs
 from tests.in_threads import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable
     from pathlib import Path
 
 pytestmark = pytest.mark.loopback
@@ -70,7 +70,7 @@ async def linked(address: StreamAddress) -> AsyncIterator[Link]:
             nursery.cancel_scope.cancel()
 
 
-def away(logs: list[Any]) -> Any:
+def away(logs: Iterable[Any]) -> Any:
     """It is said once."""
     (told,) = [line for line in logs if line["event"] == "upstream away"]
     return told
@@ -79,18 +79,17 @@ def away(logs: list[Any]) -> Any:
 @pytest.mark.trio
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_a_certificate_that_does_not_hold_is_told_and_another_one_is_waited_for(
-    authority: Authority, fault: str
+    authority: Authority, fault: str, logs: Logs
 ) -> None:
     server = Server(tls=showing(faulty(authority, fault)))
     async with listening(server.serve) as port:
         address = parse_stream(f"tls://127.0.0.1:{port}", tls=TlsFiles(ca=authority.path))
-        with capture_logs() as logs:
-            async with linked(address) as link:
-                await until(lambda: link._plan.in_vain > 3)
-                assert f"{address} does not hold: {FAULTS[fault]}" in link.trouble
-                server.tls = showing(authority.issue("server"))
-                await link.connection()
-                assert link.trouble == ""
+        async with linked(address) as link:
+            await until(lambda: link._plan.in_vain > 3)
+            assert f"{address} does not hold: {FAULTS[fault]}" in link.trouble
+            server.tls = showing(authority.issue("server"))
+            await link.connection()
+            assert link.trouble == ""
     assert "does not hold" in away(logs)["reason"]
     assert "it must be valid now" in away(logs)["hint"]
 
@@ -106,19 +105,18 @@ async def test_a_certificate_that_does_not_hold_is_told_and_another_one_is_waite
     ],
 )
 async def test_a_server_that_refuses_our_certificate_is_told_and_asked_again_in_the_same_dialect(
-    authority: Authority, mine: str, words: str, newest: ssl.TLSVersion
+    authority: Authority, mine: str, words: str, newest: ssl.TLSVersion, logs: Logs
 ) -> None:
     shown = authority.issue("server")
     tls = TlsFiles(ca=authority.path) if mine == "none" else faulty(authority, mine)
     server = Server(tls=showing(shown, asks=True, newest=newest), dialect=MSGPACK)
     async with listening(server.serve) as port:
         address = parse_stream(f"tls://127.0.0.1:{port}", tls=tls)
-        with capture_logs() as logs:
-            async with linked(address) as link:
-                # Uneven, since of two dialects in turn the first would be next otherwise.
-                await until(lambda: link._plan.in_vain == 3)
-                server.tls = showing(shown)
-                await link.connection()
+        async with linked(address) as link:
+            # Uneven, since of two dialects in turn the first would be next otherwise.
+            await until(lambda: link._plan.in_vain == 3)
+            server.tls = showing(shown)
+            await link.connection()
     assert "dismissed" not in server.ends
     assert away(logs)["reason"].startswith(f"{address} refuses the TLS connection: ")
     assert words in away(logs)["reason"]
@@ -144,12 +142,10 @@ class Resolver(trio.abc.HostnameResolver):
 @pytest.mark.parametrize(
     "wrong", [socket.gaierror(socket.EAI_AGAIN, "Temporary failure"), OSError(24, "Too many open files")]
 )
-async def test_a_name_server_that_is_away_is_waited_for(wrong: OSError) -> None:
+async def test_a_name_server_that_is_away_is_waited_for(wrong: OSError, logs: Logs) -> None:
     trio.socket.set_custom_hostname_resolver(Resolver(wrong, times=3))
-    async with listening(Server().serve) as port:
-        with capture_logs() as logs:
-            async with linked(parse_stream(f"trainer:{port}")) as link:
-                await link.connection()
+    async with listening(Server().serve) as port, linked(parse_stream(f"trainer:{port}")) as link:
+        await link.connection()
     assert away(logs)["reason"] == f"the host name 'trainer' does not resolve: {wrong.strerror}"
     assert "name server" in away(logs)["hint"]
 
@@ -178,7 +174,7 @@ def test_a_daemon_lives_on_beside_an_upstream_that_is_refused_until_a_certificat
     with UdpSimulator(SyntheticWorld(1, 1), port=0) as simulator, in_thread(listening(server.serve)) as port:
         options = ["--rllink", f"tls://127.0.0.1:{port}", "--rllink-mode", "observe", "--rllink-unannotated"]
         with Daemon(simulator.address, *options, *map(str, files), directory=tmp_path) as daemon:
-            eventually(lambda: words in daemon.status().upstreams[0].trouble, daemon)
+            running.until(lambda: words in daemon.status().upstreams[0].trouble)
             env = gymnasium.make("ospbridge/Agent-v0", wait=WITHIN)
             env.reset(seed=1)
             assert not any(env.step(env.action_space.sample())[3] for _ in range(5))
@@ -187,8 +183,8 @@ def test_a_daemon_lives_on_beside_an_upstream_that_is_refused_until_a_certificat
             assert words in line["reason"]
             assert "valid now" in line["hint"]
             server.tls = showing(authority.issue("server"), asks=True)
-            eventually(lambda: daemon.status().upstreams[0].trouble == "", daemon)
-            eventually(lambda: daemon.status().upstreams[0].delivered == 5, daemon)
+            running.until(lambda: daemon.status().upstreams[0].trouble == "")
+            running.until(lambda: daemon.status().upstreams[0].delivered == 5)
             assert daemon.end() == 0
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from structlog.testing import capture_logs
 
 from ospbridge.daemon.relay import observing
 from ospbridge.errors import BarrierStuck, LocalProtocolError, StepUncertain, UsageError
@@ -20,23 +19,19 @@ from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.parcels import unpacked
 from tests.daemon.relay.driving import until
 from tests.daemon.relay.observing import (
-    Player,
-    Server,
+    Feed,
     alike,
     all_alike,
     all_arrived,
-    feeding,
     listening,
-    observed,
     sink,
     status,
 )
-from tests.daemon.stage import ONE, TWO, FakeSession, conductor_of, inputs
+from tests.daemon.stage import ONE, TWO, FakeSession, Logs, conductor_of, inputs
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ospbridge.daemon.conductor import Conductor
     from ospbridge.rllink.fragments import EpisodeFragment
 
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
@@ -47,17 +42,16 @@ pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 
 @pytest.mark.parametrize("dialect", [JSON, MSGPACK])
 async def test_every_episode_arrives_as_the_environment_saw_it(
-    conductor: Conductor, tmp_path: Path, dialect: Dialect
+    feed: Feed, dialect: Dialect, logs: Logs
 ) -> None:
-    with capture_logs() as logs:
-        async with sink(tmp_path / "in") as port, observed(conductor, tmp_path, dialect, port=port) as relay:
-            player = Player(conductor)
-            for weights in range(4):
-                await player.play(weights=weights)
-            await all_arrived(relay)
-            assert (relay.status.delivered, relay.status.discarded, relay.status.trouble) == (20, 0, "")
-            conductor.leave([player.attachment])
-    found = list(read_recording(tmp_path / "in"))
+    async with sink(feed.directory / "in") as port, feed.observed(dialect, port=port) as relay:
+        player = feed.player()
+        for weights in range(4):
+            await player.play(weights=weights)
+        await all_arrived(relay)
+        assert (relay.status.delivered, relay.status.discarded, relay.status.trouble) == (20, 0, "")
+        feed.conductor.leave([player.attachment])
+    found = list(read_recording(feed.directory / "in"))
     assert len(found) == 4
     assert len({episode.id for episode in found}) == 4
     all_alike(player.episodes, found)
@@ -67,64 +61,55 @@ async def test_every_episode_arrives_as_the_environment_saw_it(
     assert [entry["weights_seq_no"] for entry in logs if entry["event"] == "episode"] == [0, 1, 2, 3]
 
 
-async def test_an_episode_goes_up_as_truncated_however_the_bridge_or_a_reset_ended_it(
-    conductor: Conductor, tmp_path: Path
-) -> None:
-    session: Any = conductor._keeper.session
-    server = Server()
-    async with feeding(server, conductor, tmp_path) as relay:
-        player = Player(conductor, "b")
+async def test_an_episode_goes_up_as_truncated_however_the_bridge_or_a_reset_ended_it(feed: Feed) -> None:
+    session: Any = feed.conductor._keeper.session
+    async with feed.feeding() as relay:
+        player = feed.player("b")
         await player.play(2)  # reset before its end
         await player.play(3)
         session.step_errors = [StepUncertain("who knows")]
         await player.step()  # cut by the bridge, which the environment saw as a truncated step
-        conductor._keeper.broken = ""
+        feed.conductor._keeper.broken = ""
         await player.play(2)
         session.step_errors = [BarrierStuck("nobody moves")]
         with pytest.raises(BarrierStuck):
             await player.step()  # lost
-        conductor._keeper.broken = ""
+        feed.conductor._keeper.broken = ""
         await player.play(1)
-        conductor.leave([player.attachment], "the connection to its environment ended")  # killed
+        feed.conductor.leave([player.attachment], "the connection to its environment ended")  # killed
         await all_arrived(relay)
-    assert [fragment.steps for fragment in server.arrived] == [2, 4, 2, 1]
-    all_alike(player.episodes, server.arrived)
-    for fragment in server.arrived:
+    assert [fragment.steps for fragment in feed.server.arrived] == [2, 4, 2, 1]
+    all_alike(player.episodes, feed.server.arrived)
+    for fragment in feed.server.arrived:
         assert (fragment.terminated, fragment.truncated, fragment.t_started) == (False, True, 0)
 
 
-async def test_what_is_under_way_when_the_daemon_stops_is_sent_by_the_next_one(
-    conductor: Conductor, tmp_path: Path
-) -> None:
-    async with observed(conductor, tmp_path) as relay:
-        player = Player(conductor)
+async def test_what_is_under_way_when_the_daemon_stops_is_sent_by_the_next_one(feed: Feed) -> None:
+    async with feed.observed() as relay:
+        player = feed.player()
         await player.play()
         await player.play(3)
         await until(lambda: status(relay).entries == 1)
         assert relay.status.trouble
-    server = Server()
-    async with feeding(server, conductor_of(FakeSession("a")), tmp_path):
-        await until(lambda: len(server.arrived) == 2)
-    all_alike(player.episodes, server.arrived)
+    async with feed.feeding(conductor=conductor_of(FakeSession("a"))):
+        await until(lambda: len(feed.server.arrived) == 2)
+    all_alike(player.episodes, feed.server.arrived)
 
 
-async def test_an_upstream_that_comes_back_gets_all_in_order_under_the_same_ids(
-    conductor: Conductor, tmp_path: Path
-) -> None:
-    server = Server()
-    async with listening(server.serve) as port:
+async def test_an_upstream_that_comes_back_gets_all_in_order_under_the_same_ids(feed: Feed) -> None:
+    async with listening(feed.server.serve) as port:
         pass
-    async with observed(conductor, tmp_path, port=port) as relay:
-        player = Player(conductor)
+    async with feed.observed(port=port) as relay:
+        player = feed.player()
         for _ in range(3):
-            async with listening(server.serve, port):
+            async with listening(feed.server.serve, port):
                 await player.plays(2)
-                await until(lambda: len(server.arrived) >= len(player.episodes) - 2)
+                await until(lambda: len(feed.server.arrived) >= len(player.episodes) - 2)
             await player.play()
-        async with listening(server.serve, port):
+        async with listening(feed.server.serve, port):
             await all_arrived(relay)
     first: dict[str, EpisodeFragment] = {}
-    for fragment in server.arrived:
+    for fragment in feed.server.arrived:
         first.setdefault(fragment.id, fragment)
     assert len(first) == 9
     all_alike(player.episodes, first.values())
@@ -132,43 +117,39 @@ async def test_an_upstream_that_comes_back_gets_all_in_order_under_the_same_ids(
 
 @pytest.mark.parametrize("rllib", [True, False])
 async def test_what_rllib_may_have_read_already_comes_under_another_id_and_to_others_under_the_same(
-    conductor: Conductor, tmp_path: Path, rllib: bool
+    feed: Feed, rllib: bool
 ) -> None:
-    server = Server()
     if rllib:
-        server.config = SetConfig(pickled=pickle.dumps({}))
-    server.hangs_up = 2
-    async with feeding(server, conductor, tmp_path) as relay:
-        player = Player(conductor)
+        feed.server.config = SetConfig(pickled=pickle.dumps({}))
+    feed.server.hangs_up = 2
+    async with feed.feeding() as relay:
+        player = feed.player()
         await player.play()
         await all_arrived(relay)
         await player.play()
         await all_arrived(relay)
-    ids = [fragment.id for fragment in server.arrived]
+    ids = [fragment.id for fragment in feed.server.arrived]
     assert len(ids) == 4
     assert len(set(ids[:3])) == (3 if rllib else 1)
     assert all(again.startswith(ids[0]) for again in ids[:3])
     assert not ids[3].startswith(ids[0])
     assert "-" not in ids[3]  # as its environment's daemon named it
-    all_alike([player.episodes[0]] * 3 + [player.episodes[1]], server.arrived)
+    all_alike([player.episodes[0]] * 3 + [player.episodes[1]], feed.server.arrived)
 
 
-async def test_what_a_daemon_before_may_have_sent_to_rllib_comes_under_another_id(
-    conductor: Conductor, tmp_path: Path
-) -> None:
-    server = Server()
-    server.config = SetConfig(pickled=pickle.dumps({}))
-    async with observed(conductor, tmp_path) as relay:
-        player = Player(conductor)
+async def test_what_a_daemon_before_may_have_sent_to_rllib_comes_under_another_id(feed: Feed) -> None:
+    feed.server.config = SetConfig(pickled=pickle.dumps({}))
+    async with feed.observed() as relay:
+        player = feed.player()
         await player.play()
         await until(lambda: status(relay).entries == 1)
-        conductor.leave([player.attachment])
-    with Spool(tmp_path / "s") as spool:
+        feed.conductor.leave([player.attachment])
+    with Spool(feed.directory / "s") as spool:
         (entry,) = spool.take(steps=1, size=1)
-    async with feeding(server, conductor, tmp_path) as relay:
-        await Player(conductor).play()
+    async with feed.feeding() as relay:
+        await feed.player().play()
         await all_arrived(relay)
-    one, other = (fragment.id for fragment in server.arrived)
+    one, other = (fragment.id for fragment in feed.server.arrived)
     assert one != unpacked(entry.body).id
     assert one.startswith(unpacked(entry.body).id)
     assert "-" not in other
@@ -176,38 +157,37 @@ async def test_what_a_daemon_before_may_have_sent_to_rllib_comes_under_another_i
 
 @pytest.mark.parametrize("dialect", [JSON, MSGPACK])
 async def test_a_long_episode_comes_in_pieces(
-    conductor: Conductor, tmp_path: Path, dialect: Dialect, monkeypatch: pytest.MonkeyPatch
+    feed: Feed, dialect: Dialect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(observing, "LONGEST", 4)
-    server = Server()
-    async with feeding(server, conductor, tmp_path, dialect) as relay:
-        player = Player(conductor, "b")
+    async with feed.feeding(dialect) as relay:
+        player = feed.player("b")
         await player.play(10)
-        conductor.leave([player.attachment])
+        feed.conductor.leave([player.attachment])
         await all_arrived(relay)
-    assert [(piece.t_started, piece.steps) for piece in server.arrived] == [(0, 4), (4, 4), (8, 2)]
-    assert len({piece.id for piece in server.arrived}) == 1
+    assert [(piece.t_started, piece.steps) for piece in feed.server.arrived] == [(0, 4), (4, 4), (8, 2)]
+    assert len({piece.id for piece in feed.server.arrived}) == 1
     # A dialect that cannot continue an episode has it end with each piece.
-    assert [piece.truncated for piece in server.arrived] == [dialect is JSON, dialect is JSON, True]
-    assert server.arrived[0].observations[-1].tobytes() == server.arrived[1].observations[0].tobytes()
+    assert [piece.truncated for piece in feed.server.arrived] == [dialect is JSON, dialect is JSON, True]
+    assert (
+        feed.server.arrived[0].observations[-1].tobytes() == feed.server.arrived[1].observations[0].tobytes()
+    )
 
 
 # --- who is observed -------------------------------------------------------------------------------------------------
 
 
-async def test_who_does_not_annotate_is_refused_with_both_ways_out(
-    conductor: Conductor, tmp_path: Path
-) -> None:
-    async with observed(conductor, tmp_path):
+async def test_who_does_not_annotate_is_refused_with_both_ways_out(feed: Feed) -> None:
+    async with feed.observed():
         with pytest.raises(UsageError, match=r"'a' is observed .* needs action_logp") as refused:
-            conductor.attach(["a"], ONE, annotates=False)
+            feed.conductor.attach(["a"], ONE, annotates=False)
         assert "annotates=True" in refused.value.hint
         assert "--rllink-unannotated" in refused.value.hint
-        assert conductor.lockstep.attachments == []
-        (attachment,) = conductor.attach(["a"], TWO, annotates=True)
+        assert feed.conductor.lockstep.attachments == []
+        (attachment,) = feed.conductor.attach(["a"], TWO, annotates=True)
         assert attachment.held.attachments == [attachment]
         # Who only looks on is not asked.
-        assert conductor.observers.join("a", object())
+        assert feed.conductor.observers.join("a", object())
 
 
 @pytest.mark.parametrize("wanted, unwanted, patterns", [("a", "b", ("a*",)), ("a*", "ab", ("a*",))])
@@ -216,49 +196,45 @@ async def test_agents_of_other_names_are_nobodys_business(
 ) -> None:
     session = FakeSession(wanted, unwanted)
     session.ending = {wanted: 5}
-    conductor = conductor_of(session)
-    server = Server()
-    async with feeding(server, conductor, tmp_path, agents=patterns) as relay:
-        other = Player(conductor, unwanted, annotates=False)
+    feed = Feed(conductor_of(session), tmp_path)
+    async with feed.feeding(agents=patterns) as relay:
+        other = feed.player(unwanted, annotates=False)
         await other.play(3)
-        conductor.leave([other.attachment])
-        player = Player(conductor, wanted)
+        feed.conductor.leave([other.attachment])
+        player = feed.player(wanted)
         await player.play()
         await all_arrived(relay)
-    assert [fragment.agent for fragment in server.arrived] == [wanted]
+    assert [fragment.agent for fragment in feed.server.arrived] == [wanted]
 
 
-async def test_a_driver_of_the_relay_is_no_environment(conductor: Conductor, tmp_path: Path) -> None:
-    async with observed(conductor, tmp_path) as relay:
-        (driver,) = conductor.attach(["a"], ONE)
-        await conductor.reset([driver], 1, 1)
+async def test_a_driver_of_the_relay_is_no_environment(feed: Feed) -> None:
+    async with feed.observed() as relay:
+        (driver,) = feed.conductor.attach(["a"], ONE)
+        await feed.conductor.reset([driver], 1, 1)
         for _ in range(5):
-            await conductor.step([(driver, inputs(0.5))])
-        player = Player(conductor, "b")
+            await feed.conductor.step([(driver, inputs(0.5))])
+        player = feed.player("b")
         await player.play(2)
-        conductor.leave([player.attachment])
+        feed.conductor.leave([player.attachment])
         await until(lambda: status(relay).entries == 1)
 
 
-async def test_without_annotations_episodes_go_where_none_are_needed(
-    conductor: Conductor, tmp_path: Path
-) -> None:
-    server = Server()
-    async with feeding(server, conductor, tmp_path, unannotated=True) as relay:
-        plain, noted = Player(conductor, annotates=False), Player(conductor, annotates=True)
+async def test_without_annotations_episodes_go_where_none_are_needed(feed: Feed) -> None:
+    async with feed.feeding(unannotated=True) as relay:
+        plain, noted = feed.player(annotates=False), feed.player(annotates=True)
         await plain.play()
         await noted.play()
         await plain.play()
         await all_arrived(relay)
-    first, second, third = server.arrived
+    first, second, third = feed.server.arrived
     assert alike(plain.episodes[0], first, noted=False)
     assert alike(noted.episodes[0], second)
     assert alike(plain.episodes[1], third, noted=False)
 
 
-async def test_annotations_must_fit_the_action(conductor: Conductor, tmp_path: Path) -> None:
-    async with observed(conductor, tmp_path):
-        player = Player(conductor)
+async def test_annotations_must_fit_the_action(feed: Feed) -> None:
+    async with feed.observed():
+        player = feed.player()
         for size in (0, 4, 7, 12):
             with pytest.raises(LocalProtocolError, match="'a' must have 2 numbers"):
                 player.attachment.read_note(Note(bytes(size), 0.0))
@@ -269,26 +245,24 @@ async def test_annotations_must_fit_the_action(conductor: Conductor, tmp_path: P
 
 @pytest.mark.parametrize("drawn", [True, False], ids=["as it was drawn", "as it was given"])
 async def test_an_action_that_was_limited_goes_up_as_it_was_drawn_or_it_is_told_that_it_is_not_that(
-    conductor: Conductor, tmp_path: Path, drawn: bool
+    feed: Feed, drawn: bool, logs: Logs
 ) -> None:
-    server = Server()
     policy = DiagGaussian(1)
     random = np.random.default_rng(3)
     inputs_of_it = np.array([0.5, 0.3], np.float32)
     actions = []
-    with capture_logs() as logs:
-        async with feeding(server, conductor, tmp_path) as relay:
-            player = Player(conductor)
-            await player.reset()
-            for _ in range(5):
-                action, logp = policy.draw_row(inputs_of_it, random)
-                actions.append(action)
-                whole = action.tobytes() if drawn else b""
-                player.attachment.read_note(Note(inputs_of_it.tobytes(), logp, None, whole))
-                given = float(np.clip(action, -0.1, 0.1)[0])
-                await conductor.step([(player.attachment, inputs(given))])
-            await all_arrived(relay)
-    (fragment,) = server.arrived
+    async with feed.feeding() as relay:
+        player = feed.player()
+        await player.reset()
+        for _ in range(5):
+            action, logp = policy.draw_row(inputs_of_it, random)
+            actions.append(action)
+            whole = action.tobytes() if drawn else b""
+            player.attachment.read_note(Note(inputs_of_it.tobytes(), logp, None, whole))
+            given = float(np.clip(action, -0.1, 0.1)[0])
+            await feed.conductor.step([(player.attachment, inputs(given))])
+        await all_arrived(relay)
+    (fragment,) = feed.server.arrived
     np.testing.assert_array_equal(
         fragment.actions, np.array(actions) if drawn else np.clip(actions, -0.1, 0.1)
     )

@@ -18,9 +18,8 @@ from ospbridge.record.reading import read_recording
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.daemon.relay.driving import WITHIN
-from tests.daemon.relay.learner import eventually
 from tests.daemon.relay.sink_process import SinkProcess
-from tests.daemon.running import Daemon
+from tests.daemon.running import Daemon, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,13 +111,13 @@ def test_a_sink_that_is_killed_has_every_episode_once_all_the_same(
         player = Player()
         for _ in range(6):
             player.episode(seed=1)
-        eventually(partial(sink.more_than, 0), daemon)
+        until(partial(sink.more_than, 0))
         sink.kill()
         player.episode(seed=2)
         sink.start()
         player.episode(seed=3)
         player.env.close()
-        eventually(lambda: not waiting(daemon), daemon)
+        until(lambda: not waiting(daemon))
         (upstream,) = daemon.status().upstreams
         assert upstream.delivered >= 8 * 20
         assert upstream.discarded == 0
@@ -140,7 +139,7 @@ def test_daemons_that_are_killed_and_ended_lose_nothing_that_was_spooled_and_the
         player = Player()
         for _ in range(3):
             player.episode(seed=1)
-        eventually(lambda: waiting(daemon) == 3 and all_spooled(daemon), daemon)
+        until(lambda: waiting(daemon) == 3 and all_spooled(daemon))
         daemon.process.kill()
         daemon.process.wait(10)
     with Daemon(simulator.address, *options, directory=tmp_path) as daemon:
@@ -149,7 +148,7 @@ def test_daemons_that_are_killed_and_ended_lose_nothing_that_was_spooled_and_the
         unwrapped: Any = player.env.unwrapped
         unwrapped.annotate(action_logp=0.0, action_dist_inputs=np.zeros(4))
         player.env.step(np.zeros(2, np.float32))
-        eventually(lambda: waiting(daemon) == 4 and all_spooled(daemon), daemon)
+        until(lambda: waiting(daemon) == 4 and all_spooled(daemon))
         shown = CliRunner().invoke(main, ["status"]).stdout
         assert f"upstream    observe {sink.address}: " in shown
         assert "4 episodes wait in" in shown
@@ -158,7 +157,7 @@ def test_daemons_that_are_killed_and_ended_lose_nothing_that_was_spooled_and_the
         assert spool["file"].startswith(str(runtime_directory / "ospbridge" / "spool-127.0.0.1-"))
         assert daemon.end() == 0
     with sink, Daemon(simulator.address, *options, directory=tmp_path) as daemon:
-        eventually(lambda: sink.files == 5 and not waiting(daemon), daemon)
+        until(lambda: sink.files == 5 and not waiting(daemon))
         with suppress(OspBridgeError):
             player.env.close()
     *whole, cut = read_recording(sink.directory)

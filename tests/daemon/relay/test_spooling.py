@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import trio
-from structlog.testing import capture_logs
 
 from ospbridge.daemon.relay import observing, shipping
 from ospbridge.daemon.relay.suspicion import TRIES, Suspicion, Turn
@@ -20,67 +19,61 @@ from ospbridge.record.spool import Spool, WhenFull
 from ospbridge.record.spool_file import SpoolFile
 from ospbridge.transport.tls import parse_stream
 from tests.daemon.relay.driving import until
-from tests.daemon.relay.observing import Player, Server, all_alike, all_arrived, feeding, observed, status
-from tests.daemon.stage import inputs
+from tests.daemon.relay.observing import (
+    Feed,
+    Server,
+    all_alike,
+    all_arrived,
+    status,
+)
+from tests.daemon.stage import Logs, inputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ospbridge.daemon.conductor import Conductor
 
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 WITHIN = 30.0
 
 
-def said(logs: list[Any], event: str) -> list[Any]:
-    return [entry for entry in logs if entry["event"] == event]
-
-
 # --- what cannot be sent ---------------------------------------------------------------------------------------------
 
 
-async def test_an_episode_with_a_number_that_is_none_stays_here(conductor: Conductor, tmp_path: Path) -> None:
-    server = Server()
-    async with feeding(server, conductor, tmp_path) as relay:
-        player = Player(conductor)
+async def test_an_episode_with_a_number_that_is_none_stays_here(feed: Feed, logs: Logs) -> None:
+    async with feed.feeding() as relay:
+        player = feed.player()
         await player.reset()
         player.attachment.read_note(Note(np.zeros(2, "<f4").tobytes(), float("nan")))
-        await conductor.step([(player.attachment, inputs(0.5))])
-        with capture_logs() as logs:
-            await player.play()
-            await until(lambda: relay.status.discarded)
+        await feed.conductor.step([(player.attachment, inputs(0.5))])
+        await player.play()
+        await until(lambda: relay.status.discarded)
         assert relay.status.discarded == 1
-        (warning,) = said(logs, "an episode is not sent")
+        (warning,) = logs.of("an episode is not sent")
         assert "row 0 of action_logp" in warning["reason"]
-        await until(lambda: server.arrived)
         await all_arrived(relay)
-    assert [fragment.steps for fragment in server.arrived] == [5]
+    assert [fragment.steps for fragment in feed.server.arrived] == [5]
 
 
-async def test_the_one_episode_that_an_upstream_does_not_survive_is_set_aside(
-    conductor: Conductor, tmp_path: Path
-) -> None:
-    server = Server(lambda fragment: fragment.weights_seq_no == 3)
-    with capture_logs() as logs:
-        async with feeding(server, conductor, tmp_path) as relay:
-            player = Player(conductor)
-            for weights in range(6):
-                await player.play(weights=weights)
-            await all_arrived(relay)
-            assert (relay.status.delivered, relay.status.discarded, relay.status.trouble) == (25, 5, "")
+async def test_the_one_episode_that_an_upstream_does_not_survive_is_set_aside(feed: Feed, logs: Logs) -> None:
+    server = feed.server = Server(lambda fragment: fragment.weights_seq_no == 3)
+    async with feed.feeding() as relay:
+        player = feed.player()
+        for weights in range(6):
+            await player.play(weights=weights)
+        await all_arrived(relay)
+        assert (relay.status.delivered, relay.status.discarded, relay.status.trouble) == (25, 5, "")
     assert {fragment.weights_seq_no for fragment in server.arrived} == {0, 1, 2, 4, 5}
-    assert len(said(logs, "an episode is given up")) == 1
-    assert said(logs, "the upstream does not take what it is sent")
+    assert len(logs.of("an episode is given up")) == 1
+    assert logs.of("the upstream does not take what it is sent")
 
 
 @pytest.mark.parametrize("episodes", [1, 3])
-async def test_an_upstream_that_takes_nothing_loses_nothing(
-    conductor: Conductor, tmp_path: Path, episodes: int
-) -> None:
-    server, closed = Server(lambda _: bool(closed)), [True]
-    async with feeding(server, conductor, tmp_path) as relay:
-        player = Player(conductor)
+async def test_an_upstream_that_takes_nothing_loses_nothing(feed: Feed, episodes: int) -> None:
+    closed = [True]
+    server = feed.server = Server(lambda _: bool(closed))
+    async with feed.feeding() as relay:
+        player = feed.player()
         await player.plays(episodes)
         await until(lambda: server.connections >= 25)
         assert "lost again and again" in relay.status.trouble
@@ -98,43 +91,38 @@ async def test_an_upstream_that_takes_nothing_loses_nothing(
         ("body = 'no bytes'", "entry 2 of the spool is damaged"),
     ],
 )
-async def test_a_damaged_entry_is_left_out(
-    conductor: Conductor, tmp_path: Path, change: str, reason: str
-) -> None:
-    async with observed(conductor, tmp_path) as relay:
-        player = Player(conductor)
+async def test_a_damaged_entry_is_left_out(feed: Feed, change: str, reason: str, logs: Logs) -> None:
+    async with feed.observed() as relay:
+        player = feed.player()
         await player.plays(3)
         await until(lambda: status(relay).entries == 3)
-    database = sqlite3.connect(tmp_path / "s")
+    database = sqlite3.connect(feed.directory / "s")
     with database:
         database.execute(f"UPDATE entry SET {change} WHERE seq = 2")
     database.close()
-    server = Server()
-    with capture_logs() as logs:
-        async with feeding(server, conductor, tmp_path) as relay:
-            await all_arrived(relay)
-            assert (relay.status.delivered, relay.status.discarded) == (10, 5)
-    all_alike([player.episodes[0], player.episodes[2]], server.arrived)
-    assert [entry["reason"] for entry in said(logs, "an episode is given up")] == [reason]
+    async with feed.feeding() as relay:
+        await all_arrived(relay)
+        assert (relay.status.delivered, relay.status.discarded) == (10, 5)
+    all_alike([player.episodes[0], player.episodes[2]], feed.server.arrived)
+    assert [entry["reason"] for entry in logs.of("an episode is given up")] == [reason]
 
 
 async def test_an_episode_that_goes_on_is_sent_in_parts_while_it_does(
-    conductor: Conductor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(observing, "LARGEST", 2000)
     monkeypatch.setattr("ospbridge.record.collecting.TOGETHER", 8)
-    server = Server()
-    async with feeding(server, conductor, tmp_path) as relay:
-        player = Player(conductor, "b")
+    async with feed.feeding() as relay:
+        player = feed.player("b")
         await player.play(100)
-        await until(lambda: server.arrived)
+        await until(lambda: feed.server.arrived)
         await all_arrived(relay)
-        assert not any(fragment.done for fragment in server.arrived)
-        conductor.leave([player.attachment])
-        await until(lambda: server.arrived[-1].done)
-    assert len(server.arrived) > 2
-    assert len({fragment.id for fragment in server.arrived}) == 1
-    rewards = np.concatenate([fragment.rewards for fragment in server.arrived])
+        assert not any(fragment.done for fragment in feed.server.arrived)
+        feed.conductor.leave([player.attachment])
+        await until(lambda: feed.server.arrived[-1].done)
+    assert len(feed.server.arrived) > 2
+    assert len({fragment.id for fragment in feed.server.arrived}) == 1
+    rewards = np.concatenate([fragment.rewards for fragment in feed.server.arrived])
     np.testing.assert_array_equal(rewards, np.array(player.episodes[0]["rewards"], np.float32))
 
 
@@ -175,25 +163,21 @@ async def test_an_upstream_that_comes_to_its_senses_while_one_is_suspected_loses
 
 
 @pytest.mark.parametrize("policy", WhenFull)
-async def test_a_full_spool_drops_as_it_was_told(
-    conductor: Conductor, tmp_path: Path, policy: WhenFull
-) -> None:
-    with capture_logs() as logs:
-        async with observed(conductor, tmp_path, spool_limit=4000, spool_full=policy) as relay:
-            player = Player(conductor)
-            await player.plays(10)
-            await until(lambda: not status(relay).unwritten)
-            await until(lambda: said(logs, "episodes are dropped"))
-            (told,) = said(logs, "episodes are dropped")
-            assert told["reason"].endswith(f"is full ({policy})")
-            kept, dropped = status(relay).entries, status(relay).dropped
-            assert kept + dropped == 10
-            assert 0 < status(relay).bytes <= 4000
-    server = Server()
-    async with feeding(server, conductor, tmp_path) as relay:
+async def test_a_full_spool_drops_as_it_was_told(feed: Feed, policy: WhenFull, logs: Logs) -> None:
+    async with feed.observed(spool_limit=4000, spool_full=policy) as relay:
+        player = feed.player()
+        await player.plays(10)
+        await until(lambda: not status(relay).unwritten)
+        await until(lambda: logs.of("episodes are dropped"))
+        (told,) = logs.of("episodes are dropped")
+        assert told["reason"].endswith(f"is full ({policy})")
+        kept, dropped = status(relay).entries, status(relay).dropped
+        assert kept + dropped == 10
+        assert 0 < status(relay).bytes <= 4000
+    async with feed.feeding() as relay:
         await all_arrived(relay)
     expected = player.episodes[-kept:] if policy is WhenFull.DROP_OLDEST else player.episodes[:kept]
-    all_alike(expected, server.arrived)
+    all_alike(expected, feed.server.arrived)
 
 
 @contextmanager
@@ -208,45 +192,41 @@ def failing_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 async def test_a_spool_whose_file_is_removed_loses_nothing_and_is_told(
-    conductor: Conductor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    feed: Feed, monkeypatch: pytest.MonkeyPatch, logs: Logs
 ) -> None:
     monkeypatch.setattr("ospbridge.record.spool.LOOK_AFTER", 0.02)
     monkeypatch.setattr("ospbridge.daemon.relay.observing.LOOK_AGAIN", 0.02)
-    with capture_logs() as logs:
-        async with observed(conductor, tmp_path) as relay:
-            player = Player(conductor)
-            await player.play()
-            await until(lambda: status(relay).entries == 1)
-            (tmp_path / "s").unlink()
-            await until(lambda: said(logs, "the spool's file was gone"))
-            await player.play()
-            await until(lambda: status(relay).entries == 2)
-    server = Server()
-    async with feeding(server, conductor, tmp_path) as relay:
+    async with feed.observed() as relay:
+        player = feed.player()
+        await player.play()
+        await until(lambda: status(relay).entries == 1)
+        (feed.directory / "s").unlink()
+        await until(lambda: logs.of("the spool's file was gone"))
+        await player.play()
+        await until(lambda: status(relay).entries == 2)
+    async with feed.feeding() as relay:
         await all_arrived(relay)
-    all_alike(player.episodes, server.arrived)
+    all_alike(player.episodes, feed.server.arrived)
 
 
 async def test_a_disk_that_is_full_holds_up_no_step_and_is_told(
-    conductor: Conductor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    feed: Feed, monkeypatch: pytest.MonkeyPatch, logs: Logs
 ) -> None:
-    server = Server()
-    with capture_logs() as logs:
-        async with feeding(server, conductor, tmp_path) as relay:
-            player = Player(conductor)
-            with failing_disk(monkeypatch):
-                await player.plays(5)
-                await until(lambda: status(relay).trouble)
-                assert status(relay).unwritten == 5
-                await until(lambda: said(logs, "episodes cannot be spooled"))
-            await until(lambda: len(server.arrived) == 5)
-            await until(lambda: said(logs, "episodes are spooled again"))
-            await all_arrived(relay)
-    all_alike(player.episodes, server.arrived)
+    async with feed.feeding() as relay:
+        player = feed.player()
+        with failing_disk(monkeypatch):
+            await player.plays(5)
+            await until(lambda: status(relay).trouble)
+            assert status(relay).unwritten == 5
+            await until(lambda: logs.of("episodes cannot be spooled"))
+        await until(lambda: len(feed.server.arrived) == 5)
+        await until(lambda: logs.of("episodes are spooled again"))
+        await all_arrived(relay)
+    all_alike(player.episodes, feed.server.arrived)
 
 
 async def test_a_disk_that_hangs_keeps_nobody_from_leaving_and_from_giving_agents_back(
-    conductor: Conductor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write, hangs, go_on = SpoolFile.write, threading.Event(), threading.Event()
 
@@ -258,11 +238,10 @@ async def test_a_disk_that_hangs_keeps_nobody_from_leaving_and_from_giving_agent
 
     monkeypatch.setattr(SpoolFile, "write", hanging)
     monkeypatch.setattr(shipping, "LINGER", 0.4)
-    server = Server()
     try:
-        async with feeding(server, conductor, tmp_path) as relay:
+        async with feed.feeding() as relay:
             await until(lambda: relay.link.connected)
-            player = Player(conductor)
+            player = feed.player()
             await player.play()
             await until(lambda: status(relay).entries)
             await player.play()
@@ -279,14 +258,12 @@ async def test_a_disk_that_hangs_keeps_nobody_from_leaving_and_from_giving_agent
     work._spool.close(WITHIN)
 
 
-async def test_a_spool_that_another_process_holds_is_told_at_once(
-    conductor: Conductor, tmp_path: Path
-) -> None:
-    with Spool(tmp_path / "s"), pytest.raises(ConfigurationError, match="locked") as refused:
-        async with observed(conductor, tmp_path):
+async def test_a_spool_that_another_process_holds_is_told_at_once(feed: Feed) -> None:
+    with Spool(feed.directory / "s"), pytest.raises(ConfigurationError, match="locked") as refused:
+        async with feed.observed():
             pass
     assert "--rllink-spool" in refused.value.hint
-    assert conductor.chronicle.listeners == []
+    assert feed.conductor.chronicle.listeners == []
 
 
 async def test_the_default_spool_is_named_after_the_address_and_no_two_have_the_same(
