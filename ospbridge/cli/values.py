@@ -53,7 +53,6 @@ def list_(expression: str, simulator: SimulatorAccess, as_json: bool) -> None:
 
 def _nothing_fits(session: BlockingSession, expression: str) -> ValueNotFound:
     from ospbridge.errors import ValueNotFound
-    from ospbridge.osp.profile import Expression
     from ospbridge.osp.repository import compile_expression
 
     try:
@@ -62,7 +61,7 @@ def _nothing_fits(session: BlockingSession, expression: str) -> ValueNotFound:
         hint = f"it seems to be no regular expression: {error}"
     else:
         hint = "`ospbridge values list` shows all names"
-        if session.profile.expression is Expression.WHOLE:
+        if session.profile.matches_whole_names:
             hint = f"this simulator wants it to fit the whole name: try '.*{expression}.*'"
     return ValueNotFound(f"no value of {session.server} fits the expression {expression!r}", hint=hint)
 

@@ -24,7 +24,6 @@ from ospbridge.osp.messages import (
     ValueInfo,
     ValueInfoAck,
 )
-from ospbridge.osp.profile import Expression
 from ospbridge.osp.queries import Question, pause
 from ospbridge.osp.repository import compile_expression
 
@@ -200,7 +199,7 @@ def literal(text: str) -> str:
 
 
 def list_values(m: ClientMachine, expression: str) -> Exchange[tuple[ValueEntry, ...]]:
-    """All variables whose name fits ``expression`` as this server understands it (Profile.expression).
+    """All variables whose name fits ``expression`` as this server understands it (Profile.matches_whole_names).
 
     Raises UsageError for an expression that can be applied to no part, IncompleteListing, QueryTimeout.
     """
@@ -213,7 +212,7 @@ def list_values(m: ClientMachine, expression: str) -> Exchange[tuple[ValueEntry,
         raise UsageError(
             f"cannot list {expression!r} in parts: {error}", hint="use a narrower or simpler expression"
         ) from None
-    fits = pattern.fullmatch if m.profile.expression is Expression.WHOLE else pattern.search
+    fits = pattern.fullmatch if m.profile.matches_whole_names else pattern.search
     m.notices.anomaly(f"the listing of {expression!r} is too large for one burst")
     found: dict[str, ValueEntry] = {}
     with m.limited(m.limits.listing):

@@ -23,20 +23,6 @@ class InitForm(Enum):
     BYTES = "single bytes"
 
 
-class SeedBy(Enum):
-    """By what the simulator learns its randomisation seed."""
-
-    RESET = "the seed field of RESET_SIMULATION"
-    VALUE = "the variable /Simulation/Seed, set before the reset"
-
-
-class Expression(Enum):
-    """How a server matches the regular expression of a value listing."""
-
-    SEARCH = "anywhere in the name"
-    WHOLE = "the whole name"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """A kind of OSP server; by default one that follows the document. Times in seconds, sizes in bytes."""
@@ -51,7 +37,8 @@ class Profile:
     """Whether END is known to free the agents of who sends it; else they are given back before."""
     values_are_pushed: bool = True
     """Whether observed values arrive behind a completion; else they are polled."""
-    seed_by: SeedBy = SeedBy.RESET
+    seeds_by_variable: bool = False
+    """Whether the seed is the variable /Simulation/Seed, set before the reset; else a field of RESET_SIMULATION."""
     outputs_normalised: bool = True
     """Whether outputs stay in the announced range, so that a space may be built from it."""
     datagram_limit: int | None = None
@@ -62,7 +49,8 @@ class Profile:
     """How long the server takes to answer an INIT."""
     loses_wakeups: bool = False
     """Whether its threads lose wake-ups to each other under the ordinary scheduling policy: steps stall for 50 ms."""
-    expression: Expression = Expression.SEARCH
+    matches_whole_names: bool = False
+    """Whether the expression of a value listing must match the whole name; else anything in it."""
     ascii_only: bool = False
     """Whether bytes above 0x7f in strings are lost."""
     end_marker: bool = False
@@ -104,13 +92,13 @@ NERD: Final = Profile(
     end_after_events_is_safe=False,
     end_frees_agents=True,
     values_are_pushed=False,
-    seed_by=SeedBy.VALUE,
+    seeds_by_variable=True,
     outputs_normalised=False,
     datagram_limit=1024,
     pipelining=False,
     init_takes=0.051,
     loses_wakeups=True,
-    expression=Expression.WHOLE,
+    matches_whole_names=True,
     ascii_only=True,
     end_marker=True,
     eats_awaited_acks=True,

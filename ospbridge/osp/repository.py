@@ -17,7 +17,6 @@ import re2
 
 from ospbridge.errors import WorldFailed
 from ospbridge.osp.codes import ITERATIONS, SEED, SIMULATION_TIME, TIME_STEP_SIZE
-from ospbridge.osp.profile import Expression, SeedBy
 from ospbridge.osp.wire import INT_MAX, INT_MIN
 from ospbridge.osp.world import Variable
 
@@ -186,7 +185,7 @@ class Repository:
     """All variables of a server, by name."""
 
     def __init__(self, world: World, clock: Clock, profile: Profile) -> None:
-        self._whole = profile.expression is Expression.WHOLE
+        self._whole = profile.matches_whole_names
         variables = [*clock.variables(), text_variable("/CommandLineArguments/help")]
         for agent in world.agents:
             variables += _interface_variables(agent, profile)
@@ -251,7 +250,7 @@ class Simulation:
     def seed(self, requested: Sequence[int] = ()) -> int:
         """The seed of a reset; 0 for "don't care". Of several the last that is not 0 wins (OSP 1.1, section 4.6)."""
         seed = next((seed for seed in reversed(requested) if seed), 0)
-        if self._profile.seed_by is SeedBy.RESET and seed:
+        if seed and not self._profile.seeds_by_variable:
             return seed
         return 0 if self.clock.randomize_seed else self.clock.seed
 

@@ -25,7 +25,6 @@ from ospbridge.osp.messages import (
     StepCompletedAck,
     Truncated,
 )
-from ospbridge.osp.profile import SeedBy
 from ospbridge.osp.queries import get_value, pause, set_value
 from ospbridge.osp.step import SENT_AGAIN_AT_MOST, SOME, Action, Pending, Row, decide, step
 from ospbridge.osp.timing import SILENCE
@@ -141,7 +140,7 @@ def reset(m: ClientMachine, seed: int) -> Exchange[bool]:
     if not m.episode.stepped and m.alone:
         # A NERD server under load loses 1 in 300 resets that follow a reset.
         yield from step(m, FastPath(_neutral_requests(m), pipelining=m.profile.pipelining))
-    if seed and m.profile.seed_by is SeedBy.VALUE:
+    if seed and m.profile.seeds_by_variable:
         yield from seed_by_value(m, seed)
     seen = yield from _reset_once(m, seed)
     if m.episode.barrier_unknown and m.alone and len(m.controlled) > 1 and not m.clock.missing:

@@ -20,7 +20,7 @@ from ospbridge.errors import (
 )
 from ospbridge.osp.client import RESET_COMPLETED
 from ospbridge.osp.codes import SIMULATION_TIME, Code
-from ospbridge.osp.profile import DOCUMENT, NERD, Profile, SeedBy
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.timing import Limits
 from ospbridge.osp.world import Variable
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
@@ -220,7 +220,7 @@ def test_a_server_without_a_repository_is_stepped_with_care(profile: Profile) ->
         SyntheticWorld(1, 1), profile, fault=lambda d: () if d.to_server and d.data[0] in deaf else (0.0,)
     )
     client = joined(pair, "agent", profile=profile, limits=Limits(query=1.0))
-    honoured = profile.seed_by is SeedBy.RESET
+    honoured = not profile.seeds_by_variable
     talk = client.conversation
     client.do(talk.reset(1))
     for number in range(3):

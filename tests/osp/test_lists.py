@@ -30,7 +30,7 @@ from ospbridge.osp.messages import (
     ValueInfo,
     decode_request,
 )
-from ospbridge.osp.profile import DOCUMENT, NERD, Expression, Profile
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.repository import compile_expression
 from ospbridge.osp.step import FIRST_STEP
 from ospbridge.osp.timing import SILENCE, Limits
@@ -347,7 +347,7 @@ def test_a_variable_is_found_by_its_exact_name_once() -> None:
 def test_a_repository_that_does_not_fit_into_a_burst_is_listed_in_parts(
     profile: Profile, names: set[str], holds: int
 ) -> None:
-    whole = profile.expression is Expression.WHOLE
+    whole = profile.matches_whole_names
     machine, server = ClientMachine(profile), Lister(names=sorted(names), holds=holds, whole=whole)
     found = run(machine, list_values(machine, "a.*"), server.answers)
     wanted = {name for name in names if (name.startswith("a") if whole else "a" in name)}
@@ -366,7 +366,7 @@ def test_a_few_lost_pieces_are_asked_for_again_and_more_mean_that_the_burst_is_t
     profile: Profile, lost: int, asked: int | None
 ) -> None:
     machine = ClientMachine(profile)
-    server = Lister(names=NAMES, holds=1 + len(NAMES) - lost, whole=profile.expression is Expression.WHOLE)
+    server = Lister(names=NAMES, holds=1 + len(NAMES) - lost, whole=profile.matches_whole_names)
 
     def answers(data: bytes) -> list[Message]:
         found = server.answers(data)

@@ -108,7 +108,7 @@ class RawClient:
 
     def reset(self, seed: int, *, agents: int = 1) -> None:
         """Reset with a seed, in the way that this kind of server honours."""
-        if self.profile.seed_by.name == "VALUE":
+        if self.profile.seeds_by_variable:
             assert self.set(self.find("/Simulation/Seed")["/Simulation/Seed"], str(seed)) == 1
         for _ in range(agents):
             self.send(struct.pack("<Bi", 70, seed))
