@@ -132,7 +132,7 @@ class Clock:
         self.randomize_seed = False
         self.now = 0.0
         """The driver's time, as of the last datagram."""
-        self._restarted_at: float | None = None
+        self.restarted_at: float | None = None
         self._go_on(0.0, step_size, 1)
 
     @property
@@ -142,13 +142,13 @@ class Clock:
 
     def _real_time(self) -> float:
         """Seconds on the driver's clock since the reset, as of the last datagram."""
-        return 0.0 if self._restarted_at is None else self.now - self._restarted_at
+        return 0.0 if self.restarted_at is None else self.now - self.restarted_at
 
     def restart(self) -> None:
         """Zero simulated time."""
         self.steps = 0
         self._go_on(0.0, self.step_size, self.iterations)
-        self._restarted_at = self.now
+        self.restarted_at = self.now
 
     def _go_on(self, time: float, step_size: float, iterations: int) -> bool:
         """Count on from ``time`` in steps of that size."""
@@ -245,7 +245,6 @@ class Simulation:
         """Steps that ran since the server began."""
         self.resets = 0
         self._profile = profile
-        self._restarted = False
 
     def seed(self, requested: Sequence[int] = ()) -> int:
         """The seed of a reset; 0 for "don't care". Of several the last that is not 0 wins (OSP 1.1, section 4.6)."""
@@ -262,7 +261,7 @@ class Simulation:
 
     def step(self) -> list[str]:
         """Run a step with the agents' inputs; returns the events that occurred, in order."""
-        if not self._restarted:
+        if self.clock.restarted_at is None:
             # The first step ever, with no reset before it. A NERD server loses its inputs.
             kept = [agent.inputs.copy() for agent in self.world.agents]
             self._restart(self.seed())
@@ -280,7 +279,6 @@ class Simulation:
             agent.inputs[:] = agent.neutral
         self.world.reset(seed)
         self.clock.restart()
-        self._restarted = True
 
     def _world_events(self) -> list[str]:
         events = self.world.take_events()

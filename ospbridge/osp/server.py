@@ -191,9 +191,11 @@ class ServerMachine:
     def receive_main(self, data: bytes, peer: Hashable, now: float) -> None:
         """A datagram came to the main port. Whatever is not an INIT of this server's form is ignored."""
         self.clock.now = now
+        in_bytes = self.profile.init_form is InitForm.BYTES
+        version = tuple(data[1:3]) if in_bytes else (_int(data), _int(data, 5))
         if not data or data[0] != Code.INIT_COMMUNICATION:
             self.problems[NO_INIT] += 1
-        elif self._version(data) != (PROTOCOL_MAJOR, PROTOCOL_MINOR):
+        elif version != (PROTOCOL_MAJOR, PROTOCOL_MINOR):
             self.problems[OTHER_INIT] += 1
         elif len(self._handlers) >= self._max_handlers and not self._make_room(now):
             self.problems["INIT beyond the limit of handlers"] += 1
@@ -238,9 +240,6 @@ class ServerMachine:
         """What the driver has to do now, in this order."""
         effects, self._effects = self._effects, []
         return effects
-
-    def _version(self, data: bytes) -> tuple[int, ...]:
-        return tuple(data[1:3]) if self.profile.init_form is InitForm.BYTES else (_int(data), _int(data, 5))
 
     def _make_room(self, now: float) -> bool:
         """Close the handler that was silent for longest, if it controls nothing and was silent for a minute.
