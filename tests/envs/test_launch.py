@@ -16,12 +16,14 @@ import psutil
 import pytest
 
 from ospbridge.envs import rllib
-from ospbridge.errors import ConfigurationError, SessionLost, SimulatorNotStarted, UsageError
+from ospbridge.errors import SessionLost, SimulatorNotStarted, UsageError
 from ospbridge.launch import simulator
 from ospbridge.task.shipped import shipped_file
+from tests.envs.kinds import parallel, vector
 from tests.envs.vectors import assert_equal_episodes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 pytestmark = [pytest.mark.loopback, pytest.mark.timeout(300)]
@@ -100,7 +102,7 @@ def test_an_environment_that_nobody_closed_leaves_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "then", ["os.kill(os.getpid(), 9)", "os._exit(3)", "1 / 0", "os.kill(os.getpid(), 15)", "sys.exit()"]
+    "then", ["os.kill(os.getpid(), 9)", "os._exit(3)", "1 / 0"], ids=["killed", "gone", "failed"]
 )
 def test_whatever_ends_the_owner_no_simulator_is_left(then: str) -> None:
     code = (
@@ -189,38 +191,29 @@ def test_a_vector_environment_starts_as_many_as_it_takes_and_each_crash_is_its_o
     assert simulators() == []
 
 
-def test_where_a_simulator_has_several_agents_a_vector_starts_fewer() -> None:
-    envs = gymnasium.make_vec(
-        "ospbridge/ArenaTwo-v0", num_envs=4, launch=True, vectorization_mode="vector_entry_point"
-    )
-    envs.reset(seed=1)
-    assert len(simulators()) == 2
-    envs.close()
-
-
-def test_the_parallel_environment_launches_too() -> None:
-    pytest.importorskip("pettingzoo")
-    from ospbridge.envs.parallel import AgentsParallelEnv
-
-    env = AgentsParallelEnv(scenario="arena_two", launch=True)
-    env.reset(seed=1)
-    assert len(env.agents) == 2
-    env.close()
-    assert simulators() == []
-
-
-def test_each_environment_of_rllibs_runners_launches_its_own() -> None:
+def runners_of_rllib() -> list[Any]:
     config = {"env_id": CARTPOLE, "launch": True}
     assert set(rllib.spaces(config)) == {"observation_space", "action_space"}
-    envs = [rllib.env_creator(config) for _ in range(2)]
-    assert len(simulators()) == 2
+    return [rllib.env_creator(config) for _ in range(2)]
+
+
+@pytest.mark.parametrize(
+    "made, count",
+    [
+        (lambda: [parallel(scenario="arena_two", launch=True)], 1),
+        (lambda: [vector(num_envs=4, scenario="arena_two", launch=True)], 2),
+        (runners_of_rllib, 2),
+    ],
+    ids=["parallel", "vector of two agents each", "runners of RLlib"],
+)
+def test_each_kind_launches_as_many_as_it_takes(made: Callable[[], list[Any]], count: int) -> None:
+    envs = made()
     for env in envs:
         env.reset(seed=1)
+    assert len(simulators()) == count
+    for env in envs:
         env.close()
-    with pytest.raises(ConfigurationError, match="both launch and simulators"):
-        rllib.env_creator({**config, "simulators": ["127.0.0.1:45454"]})
-    with pytest.raises(ConfigurationError, match="launch and 2 agents"):
-        rllib.env_creator({**config, "agents": ["a", "b"]})
+    assert simulators() == []
 
 
 @pytest.mark.parametrize(

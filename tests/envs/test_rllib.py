@@ -153,6 +153,8 @@ def test_spaces_are_those_of_the_first_place(made: list[dict[str, Any]]) -> None
         ({"bridges": HUBS, "simulators": ["a:1"]}, "both bridges and simulators"),
         ({"bridges": ["/run/a.sock"]}, "is not a hub's address"),
         ({"simulators": ["a:port"]}, "is not a simulator's address"),
+        ({"launch": True, "simulators": ["127.0.0.1:45454"]}, "both launch and simulators"),
+        ({"launch": True, "agents": ["a", "b"]}, "launch and 2 agents"),
         ({"bridges": []}, "name at least one"),
         ({"agents": [1]}, "not a list of texts"),
         ({"bridges": HUBS[:1] * 2}, "more than once.*told apart by agents"),
