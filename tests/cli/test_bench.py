@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -134,6 +135,14 @@ def test_all_prints_what_was_measured_before_something_failed(
     monkeypatch.setattr(bench_all, "MEASUREMENTS", measurements)
     told = bench("all", "--runs", "2", "--json", exit_code=exit_code).stdout
     assert json.loads(told) == {"reports": [REPORT.as_object()]}
+
+
+def test_a_picture_that_cannot_be_drawn_is_refused_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr(bench_all, "MEASUREMENTS", {"none": ("nothing", "of that name")})
+    assert "pip install 'ospbridge[plot]'" in bench("all", "--plot", "it.png", exit_code=78).stderr
 
 
 @pytest.mark.loopback

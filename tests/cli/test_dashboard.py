@@ -127,3 +127,9 @@ def test_what_is_said_of_a_dashboard_that_nobody_asked_for_is_told(tmp_path: Pat
         (78, ("config", "show", "--config", str(file))),
     ):
         assert "--dashboard-host was given, but no dashboard" in invoke(*words, exit_code=wanted).stderr
+
+
+def test_what_cannot_work_ends_the_daemon_before_it_begins() -> None:
+    assert "no token is asked for" in invoke("connect", "--dashboard", "0.0.0.0:0", exit_code=78).stderr
+    words = ("--dashboard", "127.0.0.1:0", "--dashboard-token", "/nowhere")
+    assert "cannot be read" in invoke("connect", *words, exit_code=78).stderr

@@ -192,6 +192,14 @@ def test_where_there_is_no_systemd_the_way_without_is_told(
     assert "ospbridge connect" in told
 
 
+def test_what_is_not_there_is_told(manager: Manager, tmp_path: Path) -> None:
+    for name in ("no.toml", "x" * 300):
+        told = run("install", "--user", "--config", str(tmp_path / name), exit_code=78).stderr
+        assert "is not there" in told
+    manager.show(LoadState="not-found", ActiveState="inactive", Result="success")
+    assert "is not installed" in run("status", "--user", exit_code=69).stderr
+
+
 RUNS: dict[str, Any] = {
     "LoadState": "loaded",
     "ActiveState": "active",

@@ -71,6 +71,7 @@ def test_threads_are_pinned_to_a_core_and_undo_brings_everything_back() -> None:
 def test_errors_have_the_codes_of_their_kind() -> None:
     assert "Hint: " in tune("192.0.2.7:45454", exit_code=2).stderr
     assert "Hint: " in tune("127.0.0.1:1", exit_code=69).stderr
+    assert "--undo" in tune("127.0.0.1:45454", "--undo", "--pin", "0", exit_code=2).stderr
 
 
 def test_measuring_steps_a_free_agent_before_and_after_and_gives_it_back(
