@@ -130,17 +130,20 @@ def test_a_reset_that_is_told_while_it_connects_is_acknowledged(profile: Profile
     ]
 
 
-def test_an_answer_of_another_version_is_refused() -> None:
-    machine = ConnectMachine(MAIN, NERD, now=0.0)
-    with pytest.raises(VersionRefused, match=r"answered with OSP 1\.2, expected 1\.1"):
-        machine.receive(InitAck(1, 2, InitForm.BYTES).encode(), Endpoint(MAIN.host, 50000), 0.05)
-
-
-def test_a_version_in_big_endian_order_is_told_as_such() -> None:
-    machine = ConnectMachine(MAIN, DOCUMENT, now=0.0)
-    with pytest.raises(VersionRefused) as caught:
-        machine.receive(b"\x06\0\0\0\x01\0\0\0\x01", Endpoint(MAIN.host, 50000), 0.05)
-    assert "big-endian" in caught.value.hint
+@pytest.mark.parametrize(
+    "profile, answer, told, hint",
+    [
+        (NERD, InitAck(1, 2, InitForm.BYTES).encode(), r"answered with OSP 1\.2, expected 1\.1", ""),
+        (DOCUMENT, b"\x06\0\0\0\x01\0\0\0\x01", "answered with OSP", "big-endian"),
+    ],
+)
+def test_an_answer_of_another_version_is_refused(
+    profile: Profile, answer: bytes, told: str, hint: str
+) -> None:
+    machine = ConnectMachine(MAIN, profile, now=0.0)
+    with pytest.raises(VersionRefused, match=told) as caught:
+        machine.receive(answer, Endpoint(MAIN.host, 50000), 0.05)
+    assert hint in caught.value.hint
 
 
 @BOTH

@@ -235,20 +235,22 @@ def test_a_server_that_numbers_agents_anew_in_each_overview_is_refused() -> None
         run(machine, agents.overview(machine), answers)
 
 
-@pytest.mark.parametrize("counts", [(-1, 2, 1), (1, -2, 1), (1, 1, -1)])
-def test_an_agent_with_fewer_than_no_values_is_an_error_of_the_server(counts: tuple[int, int, int]) -> None:
-    machine = ClientMachine(DOCUMENT)
-    machine.begin(agents.agent_info(machine, 1), 0.0)
-    give(machine, AgentInfo(1, *counts, "agent"))
-    with pytest.raises(RemoteProtocolError, match="a count of -1 pieces"):
-        machine.result()
-
-
-@pytest.mark.parametrize("count", [-1, 1_000_001, 2**31 - 1])
-def test_a_count_that_no_list_can_have_is_an_error_of_the_server(count: int) -> None:
+@pytest.mark.parametrize(
+    "exchange, head, count",
+    [
+        *((agents.overview, AgentOverview(count), count) for count in (-1, 1_000_001, 2**31 - 1)),
+        *(
+            (lambda m: agents.agent_info(m, 1), AgentInfo(1, *counts, "agent"), -1)
+            for counts in ((-1, 2, 1), (1, -2, 1), (1, 1, -1))
+        ),
+    ],
+)
+def test_a_count_that_no_list_can_have_is_an_error_of_the_server(
+    exchange: Callable[[ClientMachine], Exchange[Any]], head: Message, count: int
+) -> None:
     machine = ClientMachine(NERD, limits=SHORT)
-    machine.begin(agents.overview(machine), 0.0)
-    give(machine, AgentOverview(count))
+    machine.begin(exchange(machine), 0.0)
+    give(machine, head)
     with pytest.raises(RemoteProtocolError, match=f"a count of {count} pieces"):
         machine.result()
 

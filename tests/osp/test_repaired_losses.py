@@ -1,4 +1,4 @@
-"""What losses cost: steps a second of virtual time, episodes that end, and what the next session finds.
+"""What losses cost: steps a second of virtual time, and episodes that end.
 
 At a server of the profile `nerd` that stalls in 2 of 100 steps. ``python -m tests.storm.losses`` plays longer, and
 through real sockets too.
@@ -6,26 +6,18 @@ through real sockets too.
 
 from __future__ import annotations
 
-import struct
-from itertools import chain, combinations
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from ospbridge.osp.codes import Code
 from ospbridge.osp.profile import NERD
-from tests.osp.environment import TOLD, Environment
-from tests.osp.playing import COUNTED, DONE, REQUEST, SEEN
 from tests.osp.stage import BOTH
 from tests.storm.explaining import judge
-from tests.storm.lives import INPUTS, Storm, Weather
+from tests.storm.lives import Storm, Weather
 from tests.storm.losses import Figures, together
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ospbridge.osp.profile import Profile
-    from tests.osp.pair import Datagram
 
 CREWS: Final = pytest.mark.parametrize("agents", [1, 3])
 
@@ -68,73 +60,3 @@ def test_the_judge_sees_what_did_not_run() -> None:
     storm = Storm(1, "nerd", 1, 1, Weather(0.0, 0.0, 0.0, 0.0), steps=30)
     assert not judge(storm).broken
     assert judge(storm, forged=lambda ledger: ledger.pop(5)).broken
-
-
-# --- the step behind a loss ------------------------------------------------------------------------------------------
-
-
-def asked(came: Iterable[Datagram]) -> set[Code]:
-    """What the client sent."""
-    return {Code(datagram.data[0]) for datagram in came if datagram.to_server}
-
-
-@BOTH
-@CREWS
-@pytest.mark.parametrize("lost", [REQUEST, COUNTED, DONE, SEEN], ids=lambda code: code.name)
-def test_the_step_behind_a_repaired_loss_asks_nothing(profile: Profile, agents: int, lost: Code) -> None:
-    env = Environment(profile, agents)
-    env.begin()
-    for _ in range(2):
-        env.step()
-    lose = [True]
-
-    def fault(datagram: Datagram) -> Iterable[float]:
-        return () if datagram.data[0] == lost and lose and lose.pop() else (0.0,)
-
-    env.pair.fault = fault
-    env.step()
-    # That a server still waits for an acknowledgement shows in the next step.
-    if lost == SEEN:
-        env.step()
-    assert not lose
-    came = env.meets(lambda _: (0.0,))
-    env.step()
-    assert asked(came) == {REQUEST, SEEN}
-    env.calm()
-    env.play(2)
-    env.verify()
-    assert env.ends == []
-
-
-# --- requests that outlive their session -----------------------------------------------------------------------------
-
-OUTSTANDING: Final = list(chain.from_iterable(combinations((1, 2, 3), count) for count in (1, 2)))
-
-
-@pytest.mark.parametrize("agents", OUTSTANDING, ids=lambda of: "".join(map(str, of)))
-def test_requests_outstanding_when_a_session_ends_do_not_step_the_next_ones(agents: tuple[int, ...]) -> None:
-    env = Environment(NERD, 3)
-    env.begin()
-    env.step()
-    with env.honest():
-        # No request of a step arrives until its limit, nor what the clock shows ...
-        env.pair.fault = lambda datagram: () if datagram.data[0] in {REQUEST, Code.VALUE} else (0.0,)
-        with pytest.raises(TOLD) as told:
-            env.step()
-        env.calm()
-        # ... and then some of its requests do.
-        for agent in agents:
-            request = struct.pack(f"<Bii{INPUTS}f", REQUEST, agent, INPUTS, *[0.75] * INPUTS) + NERD.end
-            env.pair.to_handler(request, env.talk.handler.port, env.client.address)
-        env.pair.settle(0.1)
-        outstanding = list(env.pair.server.step_requests)
-        assert len(outstanding) == len(agents)
-        raise told.value
-    assert len(env.ends) == 1
-    env.ready()
-    # A real server keeps them, in whatever way a session leaves, and whoever registers then.
-    env.pair.server.step_requests = outstanding
-    for _ in range(2):
-        env.play(6)
-        env.verify()
-    assert len(env.ends) == 1
