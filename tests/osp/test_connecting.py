@@ -281,6 +281,14 @@ def test_an_end_that_is_not_confirmed_is_said_again_a_few_times() -> None:
     assert sent(machine) == [(END, handler(0))] * TRIES
 
 
+def test_all_of_them_are_given_up_when_the_time_for_leaving_is_over() -> None:
+    machine = begun(2)
+    machine.receive(ANSWER, handler(0), 1.9)
+    assert machine.deadline == 2.0
+    machine.handle_timer(2.0)
+    assert machine.finished
+
+
 def test_a_reset_that_such_a_handler_tells_of_is_acknowledged_and_end_said_again() -> None:
     machine = begun(1)
     machine.receive(ANSWER, handler(0), 0.0)
