@@ -57,21 +57,16 @@ async def test_a_stream_begins_with_all_and_goes_on_with_what_changes(source: Sy
         assert (await events.part("simulator"))["ready"] is False
 
 
+@pytest.mark.parametrize("name", ["robot", "A" * 40_000], ids=["short", "very long"])
 async def test_an_agent_that_is_not_there_is_told_and_found_when_it_comes(
-    source: SyntheticSource, monkeypatch: pytest.MonkeyPatch
+    source: SyntheticSource, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ospbridge.dashboard.streaming.WATCH_AGAIN_AFTER", 0.05)
     source.told = [status(agents=[])]
-    async with opened(source) as dashboard, listening_to(dashboard.port, "?agent=robot") as events:
-        assert "no agent 'robot'" in await events.next("lost")
-        source.told = [status()]
-        assert await events.next("curves")
-
-
-async def test_an_agent_with_a_very_long_name_is_watched_too(source: SyntheticSource) -> None:
-    source.told = [status(agents=[AgentStatus("A" * 40_000, "free")])]
-    shown = quote(identifier("A" * 40_000))
-    async with opened(source) as dashboard, listening_to(dashboard.port, f"?agent={shown}") as events:
+    query = f"?agent={quote(identifier(name))}"
+    async with opened(source) as dashboard, listening_to(dashboard.port, query) as events:
+        assert f"no agent '{name[:5]}" in await events.next("lost")
+        source.told = [status(agents=[AgentStatus(name, "free")])]
         assert await events.next("curves")
 
 
