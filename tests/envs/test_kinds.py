@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode
 from ospbridge.errors import LocalProtocolError, ScenarioInvalid, SessionClosed, StepUncertain, UsageError
 from ospbridge.osp import reset
 from ospbridge.osp.codes import ITERATIONS
-from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.profile import NERD, Profile
 from ospbridge.osp.world import Variable
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.rebuild import BEGINNINGS
@@ -36,7 +36,6 @@ pytestmark = pytest.mark.loopback
 EVERY_WAY = pytest.mark.parametrize(
     "made, way", [(single, "direct"), (vector, "direct"), (parallel, "direct"), (single, "hub")]
 )
-BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 
 
 @pytest.fixture
@@ -219,7 +218,6 @@ def bound_to_repeat(profile: Profile, duplicate: float, **options: Any) -> UdpSi
 
 @REPEATING
 @pytest.mark.sampled(3)
-@BOTH
 @EVERY_KIND
 def test_what_comes_twice_ends_episodes_with_the_reason_and_each_observation_is_its_step_s(
     made: Callable[..., Any], profile: Profile
@@ -243,7 +241,6 @@ def test_what_comes_twice_ends_episodes_with_the_reason_and_each_observation_is_
 
 @REPEATING
 @pytest.mark.sampled(2)
-@BOTH
 @EVERY_KIND
 def test_where_everything_comes_twice_a_reset_gives_up_and_says_why(
     made: Callable[..., Any], profile: Profile
@@ -364,9 +361,9 @@ class Placed(SyntheticWorld):
         return True
 
 
-@pytest.fixture(params=[DOCUMENT, NERD], ids=lambda p: p.name)
-def placed(request: pytest.FixtureRequest) -> Iterator[str]:
-    with UdpSimulator(Placed(), port=0, profile=request.param) as simulator:
+@pytest.fixture
+def placed(profile: Profile) -> Iterator[str]:
+    with UdpSimulator(Placed(), port=0, profile=profile) as simulator:
         yield str(simulator.address)
 
 

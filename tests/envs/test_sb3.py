@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 
 from ospbridge.envs.vector import OspVectorEnv
 from ospbridge.errors import LocalProtocolError, SimulatorNotFound, UsageError
-from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.profile import Profile
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -31,10 +31,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.loopback
 ENV_ID = "ospbridge/CartPole-v0"
-BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 
 
-@BOTH
 def test_each_environment_is_the_local_one_of_its_seed_and_its_end_is_told(profile: Profile) -> None:
     local = gymnasium.make("CartPole-v1")
     with cart_poles(2, profile=profile) as addresses:

@@ -29,7 +29,7 @@ from ospbridge.errors import (
     UsageError,
 )
 from ospbridge.observe.trace import read_trace
-from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.profile import Profile
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from ospbridge.simulator.udp import UdpSimulator
@@ -44,7 +44,6 @@ from tests.envs.vectors import (
 pytestmark = pytest.mark.loopback
 
 
-BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 MODES = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda m: m.value)
 
 
@@ -86,7 +85,6 @@ def run_into_the_end(envs: Any, choice: int = 1) -> Any:
 # --- trajectories --------------------------------------------------------------------------------------------------
 
 
-@BOTH
 @MODES
 def test_a_fleet_returns_what_single_environments_side_by_side_return(
     profile: Profile, mode: AutoresetMode
@@ -98,7 +96,6 @@ def test_a_fleet_returns_what_single_environments_side_by_side_return(
     assert_same(ours, its)
 
 
-@BOTH
 def test_four_agents_of_one_simulator_get_their_own_observations(profile: Profile) -> None:
     with UdpSimulator(SyntheticWorld(2, 5, 1, agents=4), port=0, profile=profile) as simulator:
         envs: Any = fleet(str(simulator.address), 4, agents="agent*")
