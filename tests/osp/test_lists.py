@@ -138,6 +138,10 @@ def test_an_overview_tells_who_is_free_and_who_is_with_others() -> None:
     assert machine.agent_names == {1: "a0", 2: "a1", 3: "a2"}
     assert not machine.alone
     assert sent(machine) == [Code.GET_AGENT_OVERVIEW, Code.AGENT_OVERVIEW_ACK]
+    machine.begin(agents.overview(machine), 0.0)
+    give(machine, AgentOverview(3), *(AgentOverviewNext(at, at + 1, "Agent", 1, f"a{at}") for at in range(3)))
+    assert not machine.foreign
+    assert not machine.alone, "nobody is, until the next reset"
 
 
 @pytest.mark.parametrize("count", [1, 40])

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from ospbridge.errors import BarrierStuck, SessionLost, StepUncertain
-from ospbridge.osp.client import RESET_COMPLETED
+from ospbridge.osp.client import DOUBLED, RESET_COMPLETED
 from ospbridge.osp.clock import Moved
 from ospbridge.osp.clock_reading import drop_clock
 from ospbridge.osp.codes import Code
@@ -210,6 +210,7 @@ def test_a_clock_that_shows_anything_but_one_step_ends_the_episode(clock: float)
     stage.wait(1)
     with pytest.raises(StepUncertain, match="the clock shows something other than one step"):
         stage.machine.result()
+    assert DOUBLED not in stage.anomalies, "the network may be innocent"
 
 
 def test_one_step_more_while_others_play_and_a_request_is_unacknowledged_ends_the_episode() -> None:

@@ -215,6 +215,7 @@ def test_old_requests_are_looked_for_one_request_at_a_time_with_neutral_inputs_u
     zeroed(stage.begin_reset(), DONE[0], *DONE)
     stage.wait(0.1)
     assert [data[1] for data in steps_in(stage)] == [1, 2, 1, 2, 1]
+    assert stage.machine.episode.request_outstanding
     first, second = stage.took(REQUEST)[:2]
     assert second - first == pytest.approx(0.25)
     stage.clock = 0.01
