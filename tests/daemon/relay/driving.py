@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -44,14 +43,14 @@ def world(*names: str, length: int = 7) -> tuple[FakeSession, Conductor]:
 
 
 @asynccontextmanager
-async def driven(conductors: Conductor | Sequence[Conductor], to: Upstream) -> AsyncIterator[Relay]:
-    """One driver of one simulator, or of several."""
-    relay = Relay(to, conductors if isinstance(conductors, Sequence) else [conductors])
-    with trio.fail_after(WITHIN):
+async def relayed(to: Upstream, *conductors: Conductor) -> AsyncIterator[Relay]:
+    with trio.fail_after(WITHIN), Relay(to, conductors) as relay:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(relay.run)
             yield relay
             nursery.cancel_scope.cancel()
+        for conductor in conductors:
+            conductor.chronicle.close()
 
 
 def away(relay: Relay) -> None:

@@ -16,11 +16,11 @@ from ospbridge.rllink.messages import SetConfig
 from ospbridge.rllink.server import EpisodesArrived, ServerMachine, StateWanted
 from ospbridge.rllink.weights import ModuleWeights
 from tests.daemon import running
-from tests.daemon.relay.driving import driven, until, upstream, world
+from tests.daemon.relay.driving import relayed, until, upstream, world
 from tests.in_threads import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import AsyncIterator, Iterator
 
     from ospbridge.daemon.conductor import Conductor
     from ospbridge.daemon.relay.relay import Relay
@@ -170,13 +170,11 @@ class TinyLearner:
 
 
 @asynccontextmanager
-async def driving(
-    learner: TinyLearner, conductors: Conductor | Sequence[Conductor] | None = None, **changes: Any
-) -> AsyncIterator[Relay]:
+async def driving(learner: TinyLearner, *conductors: Conductor, **changes: Any) -> AsyncIterator[Relay]:
     """A driver for the learner, which must find nothing wrong; of one world, unless others are named."""
     async with (
         learner.listening() as port,
-        driven(world()[1] if conductors is None else conductors, upstream(port, **changes)) as relay,
+        relayed(upstream(port, **changes), *(conductors or [world()[1]])) as relay,
     ):
         yield relay
     assert learner.wrong == []

@@ -22,7 +22,7 @@ from ospbridge.rllink.weights import ModuleWeights
 from ospbridge.sink.store import Store
 from ospbridge.transport.streams import send_alert
 from ospbridge.transport.tls import parse_stream
-from tests.daemon.relay.driving import WITHIN, until
+from tests.daemon.relay.driving import relayed, until
 from tests.daemon.stage import ONE, inputs
 from tests.sink import clients
 
@@ -252,13 +252,8 @@ class Feed:
         upstream = Upstream(
             address=parse_stream(f"127.0.0.1:{port}"), spool=self.directory / "s", **(said | changes)
         )
-        conductor = conductor or self.conductor
-        with trio.fail_after(WITHIN), Relay(upstream, [conductor]) as relay:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(relay.run)
-                yield relay
-                nursery.cancel_scope.cancel()
-            conductor.chronicle.close()
+        async with relayed(upstream, conductor or self.conductor) as relay:
+            yield relay
 
     @asynccontextmanager
     async def feeding(self, dialect: Dialect = MSGPACK, **changes: Any) -> AsyncIterator[Relay]:

@@ -42,10 +42,6 @@ class SinkProcess:
     def files(self) -> int:
         return sum(1 for path in self.directory.glob("*.npz"))
 
-    def more_than(self, files: int) -> bool:
-        """More episodes have come."""
-        return self.files > files
-
     def __enter__(self) -> Self:
         if self._process is None:
             self.start()

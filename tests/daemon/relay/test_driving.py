@@ -487,7 +487,7 @@ def worlds(*thinks: float, length: int = 7) -> tuple[list[FakeSession], list[Con
 async def test_every_batch_of_several_simulators_comes_from_the_weights_before_it(mode: BatchMode) -> None:
     learner = TinyLearner()
     sessions, conductors = worlds(0.0, 0.002, 0.005)
-    async with driving(learner, conductors, batch_mode=mode, seed=2**31 - 1):
+    async with driving(learner, *conductors, batch_mode=mode, seed=2**31 - 1):
         await learner.learned(10)
     # Each one's first reset has a seed of its own.
     assert [session.seeds[0] for session in sessions] == [2**31 - 1, 1, 2]
@@ -506,7 +506,7 @@ async def test_every_batch_of_several_simulators_comes_from_the_weights_before_i
 async def test_a_fast_simulator_does_not_wait_for_a_slow_one() -> None:
     learner = TinyLearner()
     (fast, slow), conductors = worlds(0.0, 30.0, length=1000)
-    async with driving(learner, conductors):
+    async with driving(learner, *conductors):
         await learner.learned(1)
         await until(lambda: len(fast.steps) >= 20)
         assert slow.steps == []
@@ -515,7 +515,7 @@ async def test_a_fast_simulator_does_not_wait_for_a_slow_one() -> None:
 async def test_a_lost_simulator_drops_out_and_comes_back_in() -> None:
     learner = TinyLearner()
     (_, second), conductors = worlds(0.0, 0.001)
-    async with driving(learner, conductors):
+    async with driving(learner, *conductors):
         await learner.learned(3)
         second.step_errors = [SessionLost("the simulator is gone")]
         await until(lambda: not conductors[1].ready)
@@ -536,7 +536,7 @@ async def test_a_simulator_of_another_kind_that_comes_late_does_not_end_what_the
     late = conductor_of(FakeSession("b"))
     late.lockstep.take_agents(tasks(agent("b", low=-3.0)))
     session, late._keeper.session = late._keeper.session, None
-    async with driving(learner, [first, late]):
+    async with driving(learner, first, late):
         await learner.learned(3)
         late._keeper.session = session
         await until(lambda: logs.of("a simulator is not driven"))
