@@ -36,10 +36,10 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
 
 
-def simulators(pid: int | None = None) -> list[psutil.Process]:
-    """Those that a process, or one that it has started, has launched and that run."""
+def simulators() -> list[psutil.Process]:
+    """Those that this process, or one that it has started, has launched and that run."""
     found = []
-    for child in psutil.Process(pid).children(recursive=True):
+    for child in psutil.Process().children(recursive=True):
         try:
             if child.status() != psutil.STATUS_ZOMBIE and "sim" in child.cmdline():
                 found.append(child)

@@ -47,8 +47,8 @@ pytestmark = pytest.mark.loopback
 MODES = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda m: m.value)
 
 
-def carts(count: int, choice: int = 1) -> Any:
-    return np.full((count, 1), choice, np.float32)
+def carts(count: int) -> Any:
+    return np.ones((count, 1), np.float32)
 
 
 def await_within(name: str, thread: int) -> None:
@@ -73,10 +73,10 @@ def sync_of_singles(addresses: list[str], mode: AutoresetMode) -> VectorEnv[Any,
     return SyncVectorEnv([maker(address) for address in addresses], autoreset_mode=mode)
 
 
-def run_into_the_end(envs: Any, choice: int = 1) -> Any:
+def run_into_the_end(envs: Any) -> Any:
     """Steps with one choice until an episode ends; the result of that step."""
     for _ in range(100):
-        result = envs.step(carts(envs.num_envs, choice))
+        result = envs.step(carts(envs.num_envs))
         if (result[2] | result[3]).any():
             return result
     raise AssertionError("no episode ended")

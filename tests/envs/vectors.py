@@ -54,11 +54,11 @@ def fleet(addresses: list[str] | str, count: int, **options: Any) -> VectorEnv[A
     return gymnasium.make_vec("ospbridge/Agent-v0", num_envs=count, simulator=addresses, **options)
 
 
-def trajectory(envs: VectorEnv[Any, Any, Any], steps: int, *, seed: int = 7) -> list[Any]:
+def trajectory(envs: VectorEnv[Any, Any, Any], steps: int) -> list[Any]:
     """Everything that a reset, steps with random carts' actions, and the resets that the mode asks for return."""
     mode = envs.metadata["autoreset_mode"]
-    choices = np.random.default_rng(seed)
-    told: list[Any] = [envs.reset(seed=seed)]
+    choices = np.random.default_rng(7)
+    told: list[Any] = [envs.reset(seed=7)]
     for _ in range(steps):
         actions = choices.integers(2, size=(envs.num_envs, 1)).astype(np.float32)
         result = envs.step(actions)

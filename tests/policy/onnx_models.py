@@ -98,17 +98,11 @@ def model(
     return number(1, 8) + part(7, graph) + part(8, number(2, 17))
 
 
-def linear_model(
-    matrix: NDArray[np.float32],
-    batch: int | str = "batch",
-    *,
-    more_inputs: Sequence[bytes] = (),
-    more_outputs: Sequence[bytes] = (),
-) -> bytes:
+def linear_model(matrix: NDArray[np.float32], batch: int | str = "batch") -> bytes:
     """float32[batch, n] @ float32[n, k]."""
     return model(
         [node("MatMul", ["x", "w"], ["y"])],
         [tensor("w", matrix)],
-        [described("x", [batch, matrix.shape[0]]), *more_inputs],
-        [described("y", [batch, matrix.shape[1]]), *more_outputs],
+        [described("x", [batch, matrix.shape[0]])],
+        [described("y", [batch, matrix.shape[1]])],
     )

@@ -44,9 +44,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 ALL = 10**9
 
 
-def put(spool: Spool, *names: str, steps: int = 10, size: int = 100) -> None:
+def put(spool: Spool, *names: str, size: int = 100) -> None:
     for name in names:
-        assert spool.put(name, steps, name.encode().ljust(size, b"."))
+        assert spool.put(name, 10, name.encode().ljust(size, b"."))
     assert spool.settle(30)
 
 

@@ -90,12 +90,6 @@ def save(path: Path, weights: Any) -> None:
 PING = {"type": "PING"}
 
 
-PONG = b'{"type": "PONG"}'
-
-
-GET_STATE = {"type": "GET_STATE"}
-
-
 def said(*messages: dict[str, Any]) -> bytes:
     """In the dialect json."""
     bodies = [orjson.dumps(message) for message in messages]
@@ -115,15 +109,13 @@ def episodes(actions: list[Any], **more: Any) -> dict[str, Any]:
     return {"type": "EPISODES", "episodes": [one | more]}
 
 
-async def heard_until_dismissed(port: int, data: bytes, *, leaves: bool = False) -> bytes:
-    """Send, and read until the sink closes the connection. ``leaves``: say that nothing more comes."""
+async def heard_until_dismissed(port: int, data: bytes) -> bytes:
+    """Send, and read until the sink closes the connection."""
     heard = b""
     stream = await trio.open_tcp_stream("127.0.0.1", port)
     async with stream:
         with trio.fail_after(WITHIN):
             await stream.send_all(data)
-            if leaves:
-                await stream.send_eof()
             while received := await stream.receive_some(1000):
                 heard += received
     return heard
