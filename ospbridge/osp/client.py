@@ -422,9 +422,11 @@ class ClientMachine:
 
     def uncertain(self, reason: str, *, by_network: bool = False) -> StepUncertain:
         """The error for an episode that cannot be trusted any more, from now on of each step until the next reset."""
-        given_up = self._exchange is None and self.episode.request_outstanding
-        if by_network and not given_up:
-            # Else it may be what a step that was interrupted has still brought.
+        outstanding = self.episode.request_outstanding
+        given_up = outstanding and self._exchange is None
+        asked = outstanding or self.clock.steps > 0
+        if by_network and asked and not given_up:
+            # Else it may be what a step that was interrupted has still brought, or one of an earlier session.
             self.notices.remark(DOUBLED)
         self.episode.doubt = reason
         return StepUncertain(

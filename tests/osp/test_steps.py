@@ -169,6 +169,20 @@ def test_another_completion_than_the_latest_between_two_steps_is_told_by_the_nex
         stage.machine.result()
 
 
+def test_what_an_earlier_sessions_step_brings_before_the_first_one_is_not_said_to_be_the_networks_doing() -> (
+    None
+):
+    for reply in (brought(0.75), ack()):
+        stage = Stage()
+        stage.machine.clock.count = 0
+        stage.give(reply)
+        assert "belongs to no step" in stage.machine.episode.doubt
+        assert DOUBLED not in stage.anomalies
+        again = stepped(Stage())
+        again.give(reply)
+        assert again.anomalies.count(DOUBLED) == 1
+
+
 # --- what nobody awaits --------------------------------------------------------------------------------------------
 
 HARMLESS = [
