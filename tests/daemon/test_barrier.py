@@ -158,3 +158,13 @@ async def test_a_step_that_is_not_over_at_once_is_run_to_its_end_and_told_once(
         assert (session.audits, told(a).terminated, a.state, a.steps) == (1, True, State.DONE, 1)
     session.pauses = False
     assert conductor.barrier.alone.may([a]) is (not reason and not session.ending)
+
+
+async def test_no_step_is_taken_at_once_while_the_world_is_held_or_somebody_looks_on() -> None:
+    absent = await playing_alone(FakeSession("a"))
+    conductor, alone = absent.conductor, absent.conductor.barrier.alone
+    with conductor.holding(absent.attachment.driver, 5.0, "for a test"):
+        assert not alone.may([absent.attachment])
+    assert alone.may([absent.attachment])
+    conductor.observers.join("a", object())
+    assert not alone.may([absent.attachment])
