@@ -70,7 +70,7 @@ class Notices(list[Notice]):
             self.append(Notice(text))
 
     def reset(self, text: str) -> None:
-        """The world was reset unasked. One notice tells as much as several."""
+        """An unsolicited reset of the world. One notice tells as much as several."""
         if not any(isinstance(notice, WorldReset) for notice in self):
             self.append(WorldReset(text))
 
