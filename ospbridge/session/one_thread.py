@@ -51,6 +51,7 @@ class OneThread:
         # Python switches threads neither between these lines nor within them.
         self._owner = me
         if self.closing:
+            self._owner = 0
             self.check()
 
     def leave(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -79,3 +80,17 @@ def test_whoever_never_leaves_is_not_waited_for_without_end() -> None:
     assert not use.close(0.01)
     with pytest.raises(SessionClosed, match="a simulator was closed"):
         use.enter()
+
+
+def test_whoever_comes_after_it_was_refused_is_not_waited_for() -> None:
+    use = OneThread("a simulator")
+    use.refuse()
+
+    def come() -> None:
+        with suppress(SessionClosed):
+            use.enter()
+
+    late = threading.Thread(target=come)
+    late.start()
+    late.join(30)
+    assert use.close(0.0)
