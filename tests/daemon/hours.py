@@ -16,8 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from tests.daemon.processes import descriptors, resident, threads
-from tests.daemon.running import PROGRAM, Daemon, until
+from tests.daemon.running import PROGRAM, Daemon, descriptors, resident, threads, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -33,7 +35,6 @@ from ospbridge.simulator.udp import UdpSimulator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, MutableMapping, Sequence
-    from pathlib import Path
 
     from click.testing import Result
     from numpy.typing import NDArray
@@ -263,6 +264,43 @@ class Daemon(AnyDaemon):
         self.kill()
 
 
+class SinkProcess:
+    """``ospbridge sink``, at one port whenever it runs."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.address = f"127.0.0.1:{free_port(socket.SOCK_STREAM)}"
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(
+            [*PROGRAM, "sink", "--listen", self.address, "--record", str(self.directory)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline().strip() == self.address
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate(timeout=10)
+            self._process = None
+
+    @property
+    def files(self) -> int:
+        return sum(1 for path in self.directory.glob("*.npz"))
+
+    def __enter__(self) -> Self:
+        if self._process is None:
+            self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
 PLAYER = """
 import sys
 import numpy as np
@@ -321,3 +359,20 @@ def at_once(*calls: Callable[[], object]) -> None:
     with ThreadPoolExecutor(len(calls)) as pool:
         for begun in [pool.submit(call) for call in calls]:
             begun.result(WITHIN)
+
+
+# --- what the kernel tells of a process: to see that nothing piles up in it -------------------------------------------
+
+
+def descriptors(pid: int | str = "self") -> int:
+    """How many are open; of this process one more, for the look itself."""
+    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+
+
+def threads(pid: int | str = "self") -> int:
+    return sum(1 for _ in Path(f"/proc/{pid}/task").iterdir())
+
+
+def resident(pid: int | str = "self") -> int:
+    """Bytes of memory."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from tests.daemon.processes import descriptors, threads
+from tests.daemon.running import descriptors, threads
 from tests.daemon.stage import ONE, FakeSession, conductor_of, inputs, recorded
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ import pytest
 import ospbridge
 from ospbridge.interface import Endpoint
 from tests.daemon.forked import ForkedSimulator
-from tests.daemon.processes import descriptors
-from tests.daemon.running import WITHIN, LocalDaemon, all_free
+from tests.daemon.running import WITHIN, LocalDaemon, all_free, descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -17,8 +17,7 @@ import pytest
 from ospbridge.hub.status import AgentStatus
 from ospbridge.observe.recent import Warned
 from tests.cli.programs import started
-from tests.daemon.relay.sink_process import SinkProcess
-from tests.daemon.running import Daemon
+from tests.daemon.running import Daemon, SinkProcess
 from tests.dashboard.synthetic import SyntheticSource, opened, status
 from tests.in_threads import in_thread
 

@@ -22,7 +22,7 @@ from ospbridge.session.hub_client import HubClient
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.transport.unix import HubSocket
-from tests.daemon.processes import descriptors, threads
+from tests.daemon.running import descriptors, threads
 from tests.session.servers import wait_for
 
 if TYPE_CHECKING:

@@ -40,8 +40,7 @@ from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.task.plain import PlainTask
 from tests.daemon.hubs import Line, acting, again, observed, play, values, wanted
-from tests.daemon.processes import descriptors
-from tests.daemon.running import LocalDaemon, at_once, until
+from tests.daemon.running import LocalDaemon, at_once, descriptors, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

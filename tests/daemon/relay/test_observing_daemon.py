@@ -17,8 +17,7 @@ from ospbridge.record.reading import read_recording
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.daemon.relay.driving import WITHIN
-from tests.daemon.relay.sink_process import SinkProcess
-from tests.daemon.running import Daemon, until
+from tests.daemon.running import Daemon, SinkProcess, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
