@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import pytest
 from ospbridge.envs import sharing
 from ospbridge.errors import (
     AgentsInUse,
+    AgentTaken,
     BarrierStuck,
     LocalProtocolError,
     QueryTimeout,
@@ -147,6 +149,17 @@ def test_environments_of_several_agents_never_share_and_say_so(
     with pytest.raises(AgentsInUse, match=r"agent 'agent1' of .*, for 'agent2',") as told:
         made(address, agents="agent2")
     assert "close that one first" in told.value.hint
+    env.close()
+
+
+def test_agents_that_an_environment_of_another_thread_has_are_told_as_such(address: str) -> None:
+    with ThreadPoolExecutor(1) as beside:
+        env = beside.submit(single, address, agent="agent1").result(30)
+    for made, which in ((single, "agent"), (vector, "agents")):
+        options: dict[str, Any] = {which: "agent1"}
+        with pytest.raises(AgentTaken, match="another thread of this process made has agent1") as told:
+            made(address, **options)
+        assert "use it here too" in told.value.hint
     env.close()
 
 
