@@ -14,6 +14,7 @@ import pytest
 
 from ospbridge.errors import RemoteProtocolError
 from ospbridge.osp.messages import Message, RegisterForValueAck, Truncated, decode_reply, decode_request
+from tests.osp import recorded_clients
 
 TRACES = Path(__file__).parent / "traces"
 RECORDINGS = sorted(TRACES.glob("*.jsonl"))
@@ -100,3 +101,20 @@ def test_a_recorded_list_of_ids_that_the_server_cut_says_so(line: int, announced
     assert isinstance(decoded, Truncated)
     assert isinstance(decoded.message, RegisterForValueAck)
     assert (len(data), decoded.received, decoded.announced) == (1022, 254, announced)
+
+
+# --- our client in the place of the recorded ones --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", recorded_clients.RECORDINGS)
+def test_our_client_sends_what_the_recorded_one_sent_but_for_what_is_listed(name: str) -> None:
+    assert recorded_clients.differences(name) == recorded_clients.expected()[name], (
+        "python -m tests.osp.recorded_clients"
+    )
+
+
+@pytest.mark.parametrize("name", ["s02_agents", "o01_ode_arena", "a01_aseries_fall"])
+def test_where_nothing_was_provoked_steps_and_resets_are_byte_for_byte_the_recorded_ones(name: str) -> None:
+    listed = recorded_clients.expected()[name]
+    assert "NEXT_SIMULATION_STEP" not in listed
+    assert "RESET_SIMULATION" not in listed
