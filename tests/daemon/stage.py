@@ -70,6 +70,11 @@ class Logs:
 class FakeSession:
     """Every agent's output is its input; a step takes ``think`` seconds. Errors are raised, one a call; None: none."""
 
+    over = False
+    audit_says = ""
+    pauses = False
+    """No step is over at once."""
+
     def __init__(self, *names: str, think: float = 0.0) -> None:
         self.names = names
         self.think = think
@@ -90,14 +95,9 @@ class FakeSession:
         """Agents whose episode ends with that step since the reset."""
         self.step_errors: list[OspBridgeError | None] = []
         self.reset_errors: list[OspBridgeError] = []
-        self.audit_says = ""
         self.audits = 0
-        self.pauses = False
-        """No step is over at once."""
         self._count = 0
         self._busy = False
-
-    over = False
 
     async def reset(self, seed: int) -> bool:
         await trio.lowlevel.checkpoint()

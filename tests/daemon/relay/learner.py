@@ -37,24 +37,25 @@ class TinyLearner:
     ``batches`` are those that it learned from; each was checked to come from the weights before it.
     """
 
+    activation = "tanh"
+    head_activation = "relu"
+    thinks: float = 0.0
+    largest = LARGEST_TAKEN
+    """Bytes of a message that it takes."""
+    forgets = False
+    """It starts anew where it hangs up."""
+
     def __init__(self, batch: int = 20, *, seed: int = 1, outputs: int = 1) -> None:
         self.batch = batch
         self.outputs = outputs
-        self.activation = "tanh"
-        self.head_activation = "relu"
         self.batches: list[tuple[EpisodeFragment, ...]] = []
         self.seq_no = 0
         self.stale: list[int] = []
         """Rounds in which the old weights are sent before the new ones."""
-        self.thinks: float = 0.0
         self.spoilt: dict[int, Any] = {}
         """Weights that are sent once, by their number, instead of good ones."""
         self.hang_up_in: list[int] = []
         """Rounds in which the connection ends without an answer, and nothing is learned: such as are still to begin."""
-        self.largest = LARGEST_TAKEN
-        """Bytes of a message that it takes."""
-        self.forgets = False
-        """It starts anew where it hangs up."""
         self.connections = 0
         self.wrong: list[str] = []
         self.delivered = 0
