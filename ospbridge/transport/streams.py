@@ -36,7 +36,7 @@ _NETWORK_FAILURES: Final = frozenset(
     {errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN}
 )
 """What the kernel says of a connection that nobody has ended."""
-_readers: Final[list[subprocess.Popen[bytes]]] = []
+_readers: Final[list[int]] = []
 """Processes that read what is still due, and may not have ended."""
 _READER: Final = """
 import os, select, sys, time
@@ -206,16 +206,24 @@ def linger(descriptor: int, seconds: float) -> None:
     What a server owes may take it minutes, and a program that must end does not wait for that. For ``seconds`` at most,
     whether nothing comes or no end of it. What is read is thrown away. Where no process can be started, nobody reads.
     """
-    _readers[:] = [each for each in _readers if each.poll() is None]
+    _readers[:] = filter(_runs, _readers)
     with suppress(OSError):
-        _readers.append(
-            subprocess.Popen(  # noqa: S603  # a program of ours
-                # Isolated and without site-packages: it starts in milliseconds, whatever the environment is like.
-                [sys.executable, "-I", "-S", "-c", _READER, str(descriptor), f"{seconds:g}", f"{QUIET:g}"],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[descriptor],
-                start_new_session=True,
-            )
+        reader = subprocess.Popen(  # noqa: S603  # a program of ours
+            # Isolated and without site-packages: it starts in milliseconds, whatever the environment is like.
+            [sys.executable, "-I", "-S", "-c", _READER, str(descriptor), f"{seconds:g}", f"{QUIET:g}"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[descriptor],
+            start_new_session=True,
         )
+        # It may outlive this process, of which Popen would warn.
+        reader.returncode = 0
+        _readers.append(reader.pid)
+
+
+def _runs(child: int) -> bool:
+    try:
+        return os.waitpid(child, os.WNOHANG) == (0, 0)
+    except ChildProcessError:
+        return False
