@@ -8,6 +8,7 @@ U+F780 for 0x80 to U+F7FF for 0xff, which can be printed and stored everywhere, 
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,24 +28,31 @@ INT_MAX: Final = 2**31 - 1
 
 # --- strings -------------------------------------------------------------------------------------------------------
 
-_PRIVATE: Final = {byte: chr(0xF700 + byte) for byte in range(0x80, 0x100)}
-_FROM_SURROGATES: Final = {0xDC00 + byte: private for byte, private in _PRIVATE.items()}
-# A character that would stand for a byte is itself read as its three bytes.
-_FROM_SURROGATES.update(
-    (ord(own), "".join(map(_PRIVATE.__getitem__, own.encode()))) for own in _PRIVATE.values()
-)
-_TO_SURROGATES: Final = {ord(private): 0xDC00 + byte for byte, private in _PRIVATE.items()}
+_PRIVATE: Final = 0xF700
+_SURROGATE: Final = 0xDC00
+# Not `str.translate`, which takes a hundred times as long for a text that is not ASCII.
+_PRIVATE_CHARACTER: Final = re.compile("[\uf780-\uf7ff]")
+_SURROGATE_CHARACTER: Final = re.compile("[\udc80-\udcff]")
 
 
 def decode_text(raw: bytes) -> str:
     """The text of any bytes. No two byte strings have the same one."""
     text = raw.decode("utf-8", "surrogateescape")
-    return text if text.isascii() else text.translate(_FROM_SURROGATES)
+    if text.isascii():
+        return text
+    # A character that would stand for a byte is itself read as its three bytes.
+    escaped = _PRIVATE_CHARACTER.sub(
+        lambda found: "".join(chr(_PRIVATE + byte) for byte in found[0].encode()), text
+    )
+    return _SURROGATE_CHARACTER.sub(lambda found: chr(ord(found[0]) - _SURROGATE + _PRIVATE), escaped)
 
 
 def encode_text(text: str) -> bytes:
     """The bytes that ``text`` was read from. Raises UnicodeEncodeError for half of a surrogate pair."""
-    return text.translate(_TO_SURROGATES).encode("utf-8", "surrogateescape")
+    if text.isascii():
+        return text.encode()
+    with_surrogates = _PRIVATE_CHARACTER.sub(lambda found: chr(ord(found[0]) - _PRIVATE + _SURROGATE), text)
+    return with_surrogates.encode("utf-8", "surrogateescape")
 
 
 def encode_string(text: str) -> bytes:

@@ -136,26 +136,30 @@ class BlockingSession(Session):
         be told whether the step ran once, OutputsIncomplete, SessionLost, SessionClosed.
         """
         try:
-            with self.in_use:
-                self.core.fill(actions)
-                found = self._step(self.core.resume)
-                outcomes: dict[str, StepOutcome] = found if type(found) is dict else found.outcomes()
-                return outcomes
+            self.in_use.enter()
+            self.core.fill(actions)
+            found = self._step(self.core.resume)
+            outcomes: dict[str, StepOutcome] = found if type(found) is dict else found.outcomes()
+            return outcomes
         except BaseException as error:
             self._step_failed(error)
             raise
+        finally:
+            self.in_use.leave()
 
     def step_one(self, inputs: ArrayLike) -> StepOutcome:
         """``step`` for a session that controls one agent only, without names."""
         try:
-            with self.in_use:
-                self.core.fill_one(inputs)
-                found = self._step(self.core.resume)
-                outcome: StepOutcome = next(iter(found.values())) if type(found) is dict else found.outcome()
-                return outcome
+            self.in_use.enter()
+            self.core.fill_one(inputs)
+            found = self._step(self.core.resume)
+            outcome: StepOutcome = next(iter(found.values())) if type(found) is dict else found.outcome()
+            return outcome
         except BaseException as error:
             self._step_failed(error)
             raise
+        finally:
+            self.in_use.leave()
 
     def step_or(self, resume: Resume) -> Any:
         """A step with the inputs that ``core`` took over: its fast path, at the end.
@@ -163,11 +167,13 @@ class BlockingSession(Session):
         Where that was left, the result of the exchange that ``resume`` makes from there.
         """
         try:
-            with self.in_use:
-                return self._step(resume)
+            self.in_use.enter()
+            return self._step(resume)
         except BaseException as error:
             self._step_failed(error)
             raise
+        finally:
+            self.in_use.leave()
 
     def _step(self, resume: Resume) -> Any:
         try:
