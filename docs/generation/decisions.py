@@ -16,7 +16,8 @@ __all__ = ["page"]
 
 ANY: Final = "any"
 ALONE: Final = {None: ANY, True: "control no agent", False: "control agents"}
-OVERDUE: Final = {None: ANY, True: "yes", False: "no"}
+OVERDUE: Final[dict[object, str]] = {None: ANY, True: "yes", False: "no"}
+UNACKNOWLEDGED: Final[dict[object, str]] = {None: ANY, SOME: "some"}
 RESET_ACTIONS: Final = {Action.RESTORE: "the reset is done"}
 """Where an action means another thing in a reset."""
 
@@ -69,7 +70,7 @@ def _reset_table() -> str:
         (
             (
                 OVERDUE[row.clock],
-                {None: ANY, SOME: "some"}[row.unacknowledged],
+                UNACKNOWLEDGED[row.unacknowledged],
                 ALONE[row.alone],
                 OVERDUE[row.overdue],
                 RESET_ACTIONS.get(row.action, row.action.value),
