@@ -281,6 +281,8 @@ def test_a_relative_file_where_the_directory_is_gone_is_told(
 def test_without_the_library_the_error_says_how_to_get_it(
     module: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name in [name for name in sys.modules if name.startswith(f"{package}.")]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.delitem(sys.modules, f"ospbridge.envs.{module}", raising=False)
     with pytest.raises(ConfigurationError, match=re.escape(f"pip install 'ospbridge[{extra}]'")):
