@@ -7,6 +7,7 @@ for silence in a step stand here, and ``STEP_TABLE`` says what follows from what
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass
 from enum import Enum
@@ -109,7 +110,7 @@ def decide(
 # --- steps and resets that are not completed yet ---------------------------------------------------------------------
 
 
-class Pending:
+class Pending(ABC):
     """Requests that were sent, of a step or of a reset, and what was seen since."""
 
     what: ClassVar[str]
@@ -126,17 +127,17 @@ class Pending:
         self.undecodable = m.notices.undecodable_count
         """Datagrams before that were no replies of OSP."""
 
+    @abstractmethod
     def all_came(self) -> bool:
         """Nothing is missing any more."""
-        raise NotImplementedError
 
+    @abstractmethod
     def take(self, reply: Reply) -> None:
         """Something came. Raises StepUncertain for what ends the episode, SessionLost."""
-        raise NotImplementedError
 
+    @abstractmethod
     def free_handler(self) -> None:
         """Acknowledge what did not come: frees a handler that waits for that, harmless to an idle one."""
-        raise NotImplementedError
 
     def run(self, limit: float, on_silence: Callable[[float], Exchange[bool]]) -> Exchange[bool]:
         """Message by message, until all came or ``on_silence`` has settled it; False: its limit has come."""
