@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ospbridge.cli.options import Decorator
-    from ospbridge.daemon.overlook import Overlook
+    from ospbridge.daemon.notifying import Overlook
     from ospbridge.daemon.service import Companion
     from ospbridge.interface import Endpoint
     from ospbridge.observe.recent import Recent

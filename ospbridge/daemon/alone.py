@@ -19,11 +19,10 @@ if TYPE_CHECKING:
 
     from ospbridge.daemon.attachment import Attachment
     from ospbridge.daemon.barrier import StepBarrier
-    from ospbridge.daemon.chronicle import Chronicle
+    from ospbridge.daemon.episodes import EpisodeTracker, Stats
     from ospbridge.daemon.holding import Holds
-    from ospbridge.daemon.keeping import SessionKeeper
     from ospbridge.daemon.lockstep import LockStep
-    from ospbridge.daemon.measures import Measures
+    from ospbridge.daemon.supervisor import Supervisor
     from ospbridge.osp.fast_path import StepRequest
 
 __all__ = ["Alone"]
@@ -36,23 +35,23 @@ class Alone:
         self,
         barrier: StepBarrier,
         lockstep: LockStep,
-        keeper: SessionKeeper,
+        supervisor: Supervisor,
         *,
         holds: Holds,
-        chronicle: Chronicle,
+        tracker: EpisodeTracker,
         channels: Mapping[str, object],
-        measures: Measures,
+        stats: Stats,
     ) -> None:
         self.begun = False
         """A step was left to the barrier, whose ``run`` must come before any other task has its turn."""
         self._ended: bool | None = None
         self._barrier = barrier
         self._lockstep = lockstep
-        self._keeper = keeper
+        self._supervisor = supervisor
         self._holds = holds
-        self._chronicle = chronicle
+        self._tracker = tracker
         self._channels = channels
-        self._measures = measures
+        self._stats = stats
         self._votes: tuple[StepRequest, ...] = ()
         self._movers: Sequence[Attachment] = ()
         """Whose those votes are, in their order."""
@@ -62,13 +61,13 @@ class Alone:
 
         ``movers`` must be another list where they are others.
         """
-        lockstep, keeper = self._lockstep, self._keeper
-        session = keeper.session
+        lockstep, supervisor = self._lockstep, self._supervisor
+        session = supervisor.session
         return (
             lockstep.playing == movers
             and lockstep.action_repeat == 1
-            and not keeper.busy
-            and not keeper.broken
+            and supervisor.busy_since is None
+            and supervisor.ready
             and not self._channels
             and not self._holds.held
             and session is not None
@@ -93,8 +92,8 @@ class Alone:
         ``inputs`` may be missing where it is one only. False where the step takes longer, or ends something: they have
         acted, and where it has ``begun`` ``run`` must follow.
         """
-        keeper, lockstep = self._keeper, self._lockstep
-        session = keeper.session
+        supervisor, lockstep = self._supervisor, self._lockstep
+        session = supervisor.session
         assert session is not None
         for attachment, data in moves:
             attachment.action = data
@@ -114,21 +113,21 @@ class Alone:
             self._ended = None
         else:
             self._barrier.steps += 1
-            self._measures.stepped(clock() - began)
+            self._stats.stepped(clock() - began)
             ended = lockstep.stepped(outcomes)
             playing = lockstep.playing
             if not ended and not session.machine.notices:
                 for attachment in playing:
                     attachment.steps += 1
-                if self._chronicle.listeners:
-                    self._chronicle.stepped(playing)
+                if self._tracker.listeners:
+                    self._tracker.stepped(playing)
                 return True
             for attachment in playing:
                 attachment.acted = True
             lockstep.missing = 0
             self._ended = ended
-        self.begun = keeper.busy = True
-        keeper.busy_since = began
+        self.begun = True
+        supervisor.busy_since = began
         return False
 
     def hand_over(self) -> tuple[bool, bool | None]:

@@ -16,7 +16,7 @@ import trio
 from ospbridge.daemon.alone import Alone
 from ospbridge.daemon.attachment import State
 from ospbridge.daemon.episodes import STOPPED
-from ospbridge.daemon.notices import foreign_reset
+from ospbridge.daemon.supervisor import foreign_reset
 from ospbridge.errors import BarrierStuck, LocalProtocolError, OspBridgeError, TaskError
 from ospbridge.observe import logs
 
@@ -28,12 +28,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ospbridge.daemon.attachment import Attachment
-    from ospbridge.daemon.chronicle import Chronicle
+    from ospbridge.daemon.episodes import EpisodeTracker, Stats
     from ospbridge.daemon.holding import Holds
-    from ospbridge.daemon.keeping import SessionKeeper
     from ospbridge.daemon.lockstep import LockStep
-    from ospbridge.daemon.measures import Measures
     from ospbridge.daemon.observers import Observers
+    from ospbridge.daemon.supervisor import Supervisor
     from ospbridge.errors import SessionLost
     from ospbridge.session.trio_session import TrioSession
 
@@ -71,12 +70,12 @@ class StepBarrier:
     def __init__(
         self,
         lockstep: LockStep,
-        keeper: SessionKeeper,
+        supervisor: Supervisor,
         *,
         holds: Holds,
-        chronicle: Chronicle,
+        tracker: EpisodeTracker,
         observers: Observers,
-        measures: Measures,
+        stats: Stats,
         limit: float,
     ) -> None:
         self.steps = 0
@@ -84,12 +83,12 @@ class StepBarrier:
         self.waiters = trio.lowlevel.ParkingLot()
         """Tasks whose turn may come when something changes."""
         self._lockstep = lockstep
-        self._keeper = keeper
+        self._supervisor = supervisor
         self._holds = holds
-        self._chronicle = chronicle
+        self._tracker = tracker
         self._observers = observers
         self._channels = observers.channels
-        self._measures = measures
+        self._stats = stats
         self._limit = limit
         self._left: list[Waiter] = []
         """Who left the waiting to others, in the order in which they acted."""
@@ -97,29 +96,31 @@ class StepBarrier:
         self.alone = Alone(
             self,
             lockstep,
-            keeper,
+            supervisor,
             holds=holds,
-            chronicle=chronicle,
+            tracker=tracker,
             channels=observers.channels,
-            measures=measures,
+            stats=stats,
         )
 
     @property
     def due(self) -> bool:
         """All who play have acted, and nobody runs the step yet."""
         lockstep = self._lockstep
-        return not lockstep.missing and bool(lockstep.playing) and not self._keeper.busy
+        return not lockstep.missing and bool(lockstep.playing) and self._supervisor.busy_since is None
 
     @property
     def awaits_watched_only(self) -> bool:
         """Somebody plays, and what is missing for the next step comes from connections that a ``HubWatch`` reads."""
         playing = self._lockstep.playing
-        return bool(playing) and not self._keeper.busy and all(a.driver.watched for a in playing)
+        return (
+            bool(playing) and self._supervisor.busy_since is None and all(a.driver.watched for a in playing)
+        )
 
     @property
     def gave_way_at(self) -> float:
         """When other tasks had their turn in a step, by trio's clock."""
-        session = self._keeper.session
+        session = self._supervisor.session
         return session.yielded_at if session is not None else 0.0
 
     # --- acting ----------------------------------------------------------------------------------------------------
@@ -175,7 +176,7 @@ class StepBarrier:
                 if attachment.cut:
                     attachment.cut_short(attachment.cut)
                     attachment.cut = ""
-                    self._chronicle.told(attachment)
+                    self._tracker.told(attachment)
         lockstep.act(acting, given)
         return acting
 
@@ -232,7 +233,7 @@ class StepBarrier:
         while any(a.acted for a in acting):
             now = trio.current_time()
             until = asked + self._limit + self._holds.spent(now) - spent + self._holds.left(now)
-            if self._keeper.busy:
+            if self._supervisor.busy_since is not None:
                 await self.waiters.park()
             elif self._lockstep.step_due:
                 await self.run()
@@ -269,8 +270,8 @@ class StepBarrier:
 
     async def run(self) -> None:
         """The step that is due. Never raises what goes wrong with it: that is told to those who wait."""
-        keeper, lockstep = self._keeper, self._lockstep
-        session = keeper.session
+        supervisor, lockstep = self._supervisor, self._lockstep
+        session = supervisor.session
         begun, ended = self.alone.hand_over()
         if session is None:
             # It was left in the midst of their episodes, as where the daemon stops.
@@ -279,9 +280,9 @@ class StepBarrier:
             return
         clock = session.clock
         if not begun:
-            keeper.busy = True
-            keeper.busy_since = clock()
-        began = keeper.busy_since
+            supervisor.busy_since = clock()
+        began = supervisor.busy_since
+        assert began is not None
         try:
             # Who leaves meanwhile takes its inputs out of the lock-step, but not out of the step.
             inputs = dict(lockstep.actions) if self._channels else None
@@ -292,7 +293,7 @@ class StepBarrier:
             for repeats in range(most):
                 outcomes = await (session.finish_step() if begun else session.step(lockstep.actions))
                 self.steps += 1
-                self._measures.stepped(-began + (began := clock()))
+                self._stats.stepped(-began + (began := clock()))
                 ended = lockstep.stepped(outcomes, repeats=repeats)
                 if repeats + 1 < most and session.machine.notices:
                     reason = foreign_reset(session)
@@ -311,17 +312,17 @@ class StepBarrier:
                 lockstep.end_episodes(clock(), reason=reason)
             if inputs is not None:
                 self._observers.settled()
-            if self._chronicle.listeners:
-                self._chronicle.stepped(lockstep.playing)
+            if self._tracker.listeners:
+                self._tracker.stepped(lockstep.playing)
         except BarrierStuck as error:
             lockstep.fail_all(error, clock())
-            keeper.give_up(error)
+            supervisor.give_up(error)
         except OspBridgeError as error:
-            await keeper.explain(error)
+            await supervisor.explain(error)
             lockstep.cut_all(error.message, clock())
-            keeper.give_up(error)
+            supervisor.give_up(error)
         finally:
-            keeper.busy = False
+            supervisor.busy_since = None
             self.changed()
 
     async def _audit(self, session: TrioSession) -> str:
@@ -329,8 +330,8 @@ class StepBarrier:
         try:
             reason = await session.audit()
         except OspBridgeError as error:
-            await self._keeper.explain(error)
-            self._keeper.give_up(error)
+            await self._supervisor.explain(error)
+            self._supervisor.give_up(error)
             return error.message
         if reason:
             log.warning("steps and clock disagree", reason=reason)
@@ -338,10 +339,10 @@ class StepBarrier:
 
     def lose(self, error: SessionLost) -> None:
         """The simulator is gone. A step or reset that is under way notices that itself."""
-        keeper = self._keeper
-        if keeper.ready and not keeper.busy:
+        supervisor = self._supervisor
+        if supervisor.ready and supervisor.busy_since is None:
             self._lockstep.cut_all(error.message, trio.current_time())
-            keeper.give_up(error)
+            supervisor.give_up(error)
             self.changed()
 
     def changed(self) -> None:
@@ -350,7 +351,7 @@ class StepBarrier:
             self._tell()
         if self.waiters:
             self.waiters.unpark_all()
-        self._keeper.changed()
+        self._supervisor.changed()
 
     def _tell(self) -> None:
         waiting, self._left = self._left, []

@@ -14,15 +14,11 @@ import trio
 
 from ospbridge.daemon.attachment import State
 from ospbridge.daemon.barrier import StepBarrier
-from ospbridge.daemon.chronicle import Chronicle
-from ospbridge.daemon.episodes import log_episode
+from ospbridge.daemon.episodes import EpisodeTracker, Stats, log_episode
 from ospbridge.daemon.holding import Holds
-from ospbridge.daemon.keeping import SessionKeeper
 from ospbridge.daemon.lockstep import LockStep
-from ospbridge.daemon.measures import Measures
-from ospbridge.daemon.notices import foreign_reset
 from ospbridge.daemon.observers import Observers
-from ospbridge.daemon.paces import Paces
+from ospbridge.daemon.supervisor import Supervisor, foreign_reset
 from ospbridge.daemon.withheld import waits_for_itself, withheld
 from ospbridge.errors import (
     BarrierStuck,
@@ -34,6 +30,7 @@ from ospbridge.errors import (
 from ospbridge.interface import LARGEST_SEED, DrawnSeed, unobserved
 from ospbridge.observe import logs
 from ospbridge.session.rebuild import Attempts
+from ospbridge.task.pacing import HINT, unlike
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -54,6 +51,8 @@ __all__ = ["Conductor"]
 log = logs.get(__name__)
 SAME_THREAD_GRACE: Final = 1.0
 """Seconds after which a wait that nobody can end, since one thread drives both sides, is an error."""
+MOST_TOLD: Final = 64
+"""So many combinations say enough, where agents come and go for weeks."""
 
 
 class Conductor:
@@ -71,9 +70,9 @@ class Conductor:
         self.launcher = launcher
         """None: somebody else starts the simulator."""
         self.recording = recording
-        self.chronicle = Chronicle(simulator=str(settings.simulator))
+        self.tracker = EpisodeTracker(simulator=str(settings.simulator))
         if recording is not None:
-            self.chronicle.listeners.append(recording)
+            self.tracker.listeners.append(recording)
         self._holds = Holds()
         self.lockstep = LockStep(
             policy=settings.reset_policy,
@@ -83,68 +82,69 @@ class Conductor:
         )
         self.observers = Observers(self.lockstep)
         self.resets = 0
-        self.measures = Measures()
-        self._keeper = SessionKeeper(
+        self.stats = Stats()
+        self._supervisor = Supervisor(
             settings,
             self.lockstep,
             trace=trace,
             joined=self._changed,
-            measures=self.measures,
+            stats=self.stats,
             launcher=launcher,
         )
         self._attempts = Attempts()
-        self._paces = Paces()
+        self._paces_told: set[tuple[tuple[str, int], ...]] = set()
+        """Combinations of agents whose tasks repeat an action unlike often, each told once."""
         self.barrier = StepBarrier(
             self.lockstep,
-            self._keeper,
+            self._supervisor,
             holds=self._holds,
-            chronicle=self.chronicle,
+            tracker=self.tracker,
             observers=self.observers,
-            measures=self.measures,
+            stats=self.stats,
             limit=settings.limits.step,
         )
 
     @property
     def ready(self) -> bool:
         """The simulator is joined."""
-        return self._keeper.ready
+        return self._supervisor.ready
 
     @property
     def given_up(self) -> bool:
         """The simulator was lost too often, or does not fit, and is not joined any more, or not for a while."""
-        return bool(self._keeper.given_up_hint)
+        return bool(self._supervisor.given_up_hint)
 
     @property
     def connection(self) -> str:
         """``joined``, or what keeps it from that."""
         if self.launcher is not None and self.launcher.starting:
             return f"launching {self.launcher.name}"
-        return self._keeper.connection
+        return self._supervisor.connection.text
 
     @property
     def connection_hint(self) -> str:
         """What to do where it is not joined, as far as that is known."""
-        return self._keeper.hint
+        return self._supervisor.connection.hint
 
     @property
     def busy_since(self) -> float | None:
         """When the step or reset began that is under way."""
-        return self._keeper.busy_since if self._keeper.busy else None
+        return self._supervisor.busy_since
 
     @property
     def rebuilds(self) -> int:
-        return self.measures.rebuilds.total()
+        return self.stats.rebuilds.total()
 
     @property
     def profile(self) -> str:
-        session = self._keeper.session
+        session = self._supervisor.session
         return session.profile.name if session is not None else ""
 
     @property
     def datagrams(self) -> DatagramCounts:
         """What went over the line to and from the simulator."""
-        session = self._keeper.session
-        return self.measures.datagrams(session.machine.retries if session is not None else 0)
+        session = self._supervisor.session
+        return self.stats.datagrams(session.machine.retries if session is not None else 0)
 
     def logging(self) -> AbstractContextManager[object]:
         """Within it, what this task logs says which simulator it is about, where there are several."""
@@ -153,7 +153,7 @@ class Conductor:
 
     def need_simulator(self) -> None:
         """Raises SimulatorNotFound before it was joined."""
-        self._keeper.need_simulator()
+        self._supervisor.need_simulator()
 
     # --- attaching -------------------------------------------------------------------------------------------------
 
@@ -170,7 +170,7 @@ class Conductor:
         ``annotates`` is what an environment says of itself; None: it is none. ``meant``: where several fit, only these.
         """
         self.need_simulator()
-        session = self._keeper.session
+        session = self._supervisor.session
         foreign = session.machine.foreign if session is not None else ()
         attachments = self.lockstep.attach(patterns, driver, meant, foreign)
         if annotates is not None:
@@ -183,7 +183,7 @@ class Conductor:
         try:
             for attachment in attachments:
                 attachment.annotates = annotates
-            self.chronicle.admit(attachments)
+            self.tracker.admit(attachments)
         except BaseException:
             for attachment in attachments:
                 self.lockstep.leave(attachment, trio.current_time())
@@ -193,7 +193,7 @@ class Conductor:
         """Give agents back; nobody waits for them any more. ``reason``: why, where their driver did not ask for it."""
         for attachment in attachments:
             self.lockstep.leave(attachment, trio.current_time(), reason)
-        self.chronicle.left(attachments)
+        self.tracker.left(attachments)
         if attachments:
             log.info("detached", agents=[a.name for a in attachments], driver=str(attachments[0].driver))
         self._changed()
@@ -216,7 +216,7 @@ class Conductor:
         for attachment in attachments:
             if attachment.held.missing:
                 raise SessionLost(attachment.held.missing, hint=attachment.held.remedy)
-        self.chronicle.turned_away(attachments)
+        self.tracker.turned_away(attachments)
         asked, steps = trio.current_time(), self.steps
         self.lockstep.ask_reset(attachments, seed, thread, asked)
         self._changed()
@@ -226,13 +226,13 @@ class Conductor:
             now = trio.current_time()
             held = self._holds.spent(now) - spent + self._holds.left(now)
             until = asked + self.settings.limits.reset + held
-            if self._keeper.busy:
+            if self._supervisor.busy_since is not None:
                 await self.barrier.waiters.park()
             elif self.ready and self.lockstep.reset_due(now):
                 await self._run_reset()
             elif now >= until or self.given_up:
-                why = "" if self.ready else self._keeper.broken or self.connection
-                hint = self._keeper.given_up_hint
+                why = "" if self.ready else self._supervisor.broken or self.connection
+                hint = self._supervisor.given_up_hint
                 error = withheld(self.lockstep, now - asked, not_joined=why, given_up_hint=hint)
                 self._give_up(attachments, error)
             else:
@@ -258,13 +258,12 @@ class Conductor:
         raise error
 
     async def _run_reset(self) -> None:
-        self._keeper.busy = True
-        self._keeper.busy_since = trio.current_time()
+        self._supervisor.busy_since = trio.current_time()
         lockstep = self.lockstep
         wanted = lockstep.next_reset.wanted_seed
         seed = int(wanted) or random.randint(1, LARGEST_SEED)
         try:
-            async with self._keeper.turn() as session:
+            async with self._supervisor.turn() as session:
                 await self._look_back(session)
                 # What others did before this reset concerns no episode of ours.
                 foreign_reset(session)
@@ -285,9 +284,9 @@ class Conductor:
                 # All who asked for it have left, and whoever has come since may want another seed and other values.
                 return
             lockstep.begin(outcomes, seed, trio.current_time())
-            self._paces.began(lockstep.playing)
+            self._tell_paces()
             self.observers.began(lockstep.playing)
-            self.chronicle.began(lockstep.playing)
+            self.tracker.began(lockstep.playing)
             self._attempts = Attempts()
             log.debug("reset", seed=seed, playing=[a.name for a in lockstep.playing])
         except (ValueNotFound, ValueRejected) as error:
@@ -295,17 +294,31 @@ class Conductor:
             self._attempts = Attempts()
             lockstep.refuse(error)
         except OspBridgeError as error:
-            await self._keeper.explain(error)
-            self._keeper.give_up(error)
-            if isinstance(error, BarrierStuck) or not self._attempts.again(free=self._keeper.free):
+            await self._supervisor.explain(error)
+            self._supervisor.give_up(error)
+            if isinstance(error, BarrierStuck) or not self._attempts.again(free=self._supervisor.free):
                 self._attempts = Attempts()
                 lockstep.refuse(error)
             else:
                 coming = lockstep.next_reset
                 coming.retried_seed = coming.retried_seed or (None if wanted else DrawnSeed(seed))
         finally:
-            self._keeper.busy = False
+            self._supervisor.busy_since = None
             self._changed()
+
+    def _tell_paces(self) -> None:
+        """In the log, that agents begin to play together although their tasks repeat an action unlike often."""
+        repeats = unlike(attachment.held.task for attachment in self.lockstep.playing)
+        combination = tuple(sorted(repeats.items()))
+        if not repeats or combination in self._paces_told or len(self._paces_told) >= MOST_TOLD:
+            return
+        self._paces_told.add(combination)
+        log.warning(
+            "actions of agents differ in length",
+            action_repeat=repeats,
+            taken=max(repeats.values()),
+            hint=HINT,
+        )
 
     async def _look_back(self, session: TrioSession) -> None:
         """At the steps of an episode that the reset to come abandons, which no audit has ended."""
@@ -347,9 +360,9 @@ class Conductor:
         After SessionLost it may run again: one more rebuild each minute is left.
         """
         try:
-            await self._keeper.run()
+            await self._supervisor.run()
         except OspBridgeError as error:
-            self._keeper.ended(error)
+            self._supervisor.ended(error)
             self._changed()
             if self.launcher is not None:
                 await self.launcher.stop()
@@ -362,14 +375,14 @@ class Conductor:
 
     def tried_again_after(self, seconds: float) -> None:
         """``run`` has raised SessionLost, and is called again then; for whoever asks why it is not joined."""
-        self._keeper.tried_again_after(seconds)
+        self._supervisor.tried_again_after(seconds)
 
     def _changed(self) -> None:
         self.barrier.changed()
 
     def _episode_over(self, attachment: Attachment, how: str, reason: str) -> None:
         self.observers.ended(attachment, how, reason)
-        self.chronicle.ended(attachment, how, reason)
+        self.tracker.ended(attachment, how, reason)
         attachment.held.ended(attachment.reward, attachment.steps)
-        self.measures.episodes[attachment.name, how] += 1
-        log_episode(attachment, how, reason, seed=self.lockstep.seed, session=self._keeper.number)
+        self.stats.episodes[attachment.name, how] += 1
+        log_episode(attachment, how, reason, seed=self.lockstep.seed, session=self._supervisor.number)

@@ -15,8 +15,8 @@ from ospbridge.hub.replies import Moments
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ospbridge.daemon.notifying import Overlook
     from ospbridge.daemon.observers import Observers
-    from ospbridge.daemon.overlook import Overlook
     from ospbridge.hub.status import StatusReply
     from ospbridge.observe.recent import Recent, Warned
 

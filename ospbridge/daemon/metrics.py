@@ -19,7 +19,7 @@ from ospbridge.text import identifier
 if TYPE_CHECKING:
     from prometheus_client.registry import CollectorRegistry
 
-    from ospbridge.daemon.overlook import Overlook
+    from ospbridge.daemon.notifying import Overlook
     from ospbridge.hub.status import LaunchStatus, StatusReply, UpstreamStatus
 
 __all__ = ["METRICS", "Look", "Metric", "registry"]
@@ -98,7 +98,7 @@ def _step_seconds(status: StatusReply) -> tuple[list[tuple[str, float]], float]:
 def _episodes(look: Look) -> Iterator[Sample]:
     for conductor in look.conductors:
         simulator = conductor.settings.name or conductor.settings.title
-        for (agent, ended), count in conductor.measures.episodes.items():
+        for (agent, ended), count in conductor.stats.episodes.items():
             yield (simulator, agent, ended), count
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import h11
     from prometheus_client.registry import CollectorRegistry
 
-    from ospbridge.daemon.overlook import Overlook
+    from ospbridge.daemon.notifying import Overlook
     from ospbridge.daemon.service import Companion
     from ospbridge.interface import Endpoint
 

@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import trio
 
 from ospbridge.daemon.conductor import Conductor
-from ospbridge.daemon.hub.admission import TlsListener
-from ospbridge.daemon.hub.server import HubServer
+from ospbridge.daemon.hub.server import HubServer, TlsListener
 from ospbridge.daemon.launching import SimulatorLauncher
-from ospbridge.daemon.notifying import Notifier
-from ospbridge.daemon.overlook import Overlook
+from ospbridge.daemon.notifying import Notifier, Overlook, reloading, supervise
 from ospbridge.daemon.recording import Recording
 from ospbridge.daemon.relay.relay import Relay
 from ospbridge.daemon.relay.settings import Mode
-from ospbridge.daemon.supervision import reloading, supervise
 from ospbridge.errors import OspBridgeError, SessionLost
 from ospbridge.observe import logs
 from ospbridge.observe.trace import TraceWriter

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
-from ospbridge.daemon import joining, keeping, launching
+from ospbridge.daemon import launching, supervisor
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -54,6 +54,6 @@ def spin(request: pytest.FixtureRequest) -> bool:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits for a simulator or for its agents, or sees to a session while nobody plays, looks very often."""
     for pause in ("FIRST_PAUSE", "LONGEST_PAUSE", "LONGEST_PAUSE_FOR_AGENTS"):
-        monkeypatch.setattr(joining, pause, 0.02)
-    monkeypatch.setattr(keeping, "LOOK_EVERY", 0.05)
+        monkeypatch.setattr(supervisor, pause, 0.02)
+    monkeypatch.setattr(supervisor, "LOOK_EVERY", 0.05)
     monkeypatch.setattr(launching, "LOOK_EVERY", 0.02)

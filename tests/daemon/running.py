@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ospbridge.daemon.conductor import Conductor
-    from ospbridge.daemon.overlook import Overlook
+    from ospbridge.daemon.notifying import Overlook
     from ospbridge.daemon.service import Companion
     from ospbridge.daemon.settings import Feeding
     from ospbridge.hub.status import StatusReply

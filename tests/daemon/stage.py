@@ -160,7 +160,7 @@ def conductor_of(session: FakeSession, **changes: Any) -> Conductor:
         hub=Path("hub"), simulator=Endpoint("sim", 1), limits=Limits(step=30.0, reset=60.0), **changes
     )
     conductor = Conductor(settings)
-    conductor._keeper.session = cast("TrioSession", session)
+    conductor._supervisor.session = cast("TrioSession", session)
     conductor.lockstep.take_agents(tasks(*map(agent, session.names)))
     return conductor
 
@@ -259,9 +259,9 @@ class Absent:
 def recorded(conductor: Conductor, directory: Path) -> Iterator[Recording]:
     """All that ended is on disk behind this."""
     with Recording(directory) as recording:
-        conductor.chronicle.listeners.append(recording)
+        conductor.tracker.listeners.append(recording)
         yield recording
-        conductor.chronicle.close()
+        conductor.tracker.close()
 
 
 def episodes(directory: Path, name: str = "a") -> list[RecordedEpisode]:

@@ -123,7 +123,7 @@ async def test_a_step_at_once_tells_and_counts_what_any_other_does() -> None:
         assert told(a).observation.tolist() == [value]
         assert session.steps[-1] == {"a": value}
     assert (a.steps, a.reward, conductor.steps - before) == (2, 2.0, 2)
-    assert sum(conductor.measures.step_times.counts) == 2
+    assert sum(conductor.stats.step_times.counts) == 2
 
 
 def lose(session: FakeSession) -> None:
@@ -152,8 +152,8 @@ async def test_a_step_that_is_not_over_at_once_is_run_to_its_end_and_told_once(
     assert absent.told == [observation]
     assert told(a).reason == reason
     assert len(session.steps) == (1 if reason == "it is gone" else 2)
-    assert conductor._keeper.broken == (reason if reason == "it is gone" else "")
-    assert not conductor._keeper.busy
+    assert conductor._supervisor.broken == (reason if reason == "it is gone" else "")
+    assert conductor._supervisor.busy_since is None
     if session.ending:
         assert (session.audits, told(a).terminated, a.state, a.steps) == (1, True, State.DONE, 1)
     session.pauses = False

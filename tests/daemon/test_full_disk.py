@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import ospbridge
+from ospbridge.daemon.recording import Recording
 from ospbridge.daemon.relay.settings import Upstream
 from ospbridge.daemon.settings import Feeding
-from ospbridge.daemon.writing_thread import WritingThread
 from ospbridge.interface import Endpoint
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.record.collecting import Collected, EpisodeCollector
@@ -151,7 +151,7 @@ def seeds(directory: Path) -> list[int]:
     return [episode.seed for episode in read_recording(directory)]
 
 
-def await_counts(thread: WritingThread, *, recorded: int, dropped: int) -> None:
+def await_counts(thread: Recording, *, recorded: int, dropped: int) -> None:
     until(lambda: (thread.recorded, thread.dropped) == (recorded, dropped))
 
 
@@ -186,7 +186,7 @@ def test_an_episode_counts_as_recorded_once_its_name_is_on_disk_too(tmp_path: Pa
     """A crash before that may leave nothing of it."""
     disk.only_names = True
     disk.moves.clear()
-    with WritingThread(tmp_path) as thread:
+    with Recording(tmp_path) as thread:
         thread.put(made_up(1))
         assert disk.reached.wait(20)
         assert thread.recorded == 0
@@ -198,7 +198,7 @@ def test_what_finds_no_room_in_memory_is_dropped_counted_and_said_once(
     tmp_path: Path, disk: Disk, logs: Logs
 ) -> None:
     disk.moves.clear()
-    with WritingThread(tmp_path, largest=40_000) as thread:
+    with Recording(tmp_path, room=40_000) as thread:
         for seed in range(1, 101):
             thread.put(made_up(seed))
         dropped = thread.dropped
@@ -219,7 +219,7 @@ def test_what_finds_no_room_in_memory_is_dropped_counted_and_said_once(
 def test_a_full_disk_is_told_once_and_recording_goes_on_when_there_is_room_again(
     tmp_path: Path, disk: Disk, logs: Logs
 ) -> None:
-    with WritingThread(tmp_path) as thread:
+    with Recording(tmp_path) as thread:
         disk.error = OSError(errno.ENOSPC, "No space left on device")
         for seed in (1, 2, 3):
             thread.put(made_up(seed))
@@ -240,12 +240,13 @@ def test_a_disk_that_is_stuck_does_not_keep_the_daemon_from_ending(
     tmp_path: Path, disk: Disk, logs: Logs
 ) -> None:
     disk.moves.clear()
-    thread = WritingThread(tmp_path)
+    thread = Recording(tmp_path)
+    thread.drain = 0.05
     thread.__enter__()
     for seed in range(1, 6):
         thread.put(made_up(seed))
     assert disk.reached.wait(20)
-    thread.close(0.05)
+    thread.__exit__(None, None, None)
     assert thread.dropped == 5
     disk.moves.set()
     thread._thread.join(20)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from ospbridge.daemon import keeping
+from ospbridge.daemon import supervisor
 from ospbridge.daemon.choosing import OUT_OF_REACH
-from ospbridge.daemon.patience import Patience
+from ospbridge.daemon.supervisor import Patience
 from ospbridge.errors import AgentTaken, BarrierStuck, SessionLost, SimulatorNotFound
 from ospbridge.interface import Endpoint
 from ospbridge.osp.profile import DOCUMENT
@@ -77,7 +77,7 @@ def test_a_session_that_is_lost_again_and_again_ends_the_daemon(
     document: UdpSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert CAPACITY == 10
-    monkeypatch.setattr(keeping, "Budget", partial(Budget, capacity=2))
+    monkeypatch.setattr(supervisor, "Budget", partial(Budget, capacity=2))
     with LocalDaemon(document.address) as daemon:
         for lost in range(3):
             daemon.rebuilt(lost)
@@ -250,7 +250,7 @@ def test_those_who_come_back_are_not_disconnected_for_ever(
     document: UdpSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two daemons that want the same agent would evict each other without end."""
-    monkeypatch.setattr("ospbridge.daemon.forcing.RESTARTS", 2)
+    monkeypatch.setattr("ospbridge.daemon.supervisor.RESTARTS", 2)
     refused = "the communication is not restarted again so soon"
 
     def done(times: int) -> bool:

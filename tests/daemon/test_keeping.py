@@ -12,7 +12,7 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from ospbridge.daemon import keeping, service
+from ospbridge.daemon import service, supervisor
 from ospbridge.daemon.conductor import Conductor
 from ospbridge.daemon.settings import Settings
 from ospbridge.errors import (
@@ -111,14 +111,14 @@ async def test_steps_in_doubt_since_datagrams_come_twice_give_up_no_simulator(
     document: UdpSimulator,
 ) -> None:
     async with running(document) as conductor:
-        keeper = conductor._keeper
+        supervised = conductor._supervisor
         for count in range(CAPACITY + 3):
             await until(lambda: conductor.ready)
-            keeper.busy = True
-            async with keeper.turn():
-                keeper.give_up(StepUncertain("counted twice", by_network=True))
-            keeper.busy = False
-            keeper.changed()
+            supervised.busy_since = trio.current_time()
+            async with supervised.turn():
+                supervised.give_up(StepUncertain("counted twice", by_network=True))
+            supervised.busy_since = None
+            supervised.changed()
             while conductor.rebuilds <= count:
                 await trio.sleep(0.005)
         await until(lambda: conductor.ready)
@@ -127,7 +127,7 @@ async def test_steps_in_doubt_since_datagrams_come_twice_give_up_no_simulator(
 async def test_a_simulator_that_comes_back_without_what_a_task_wants_is_told_and_tried_again(
     document: UdpSimulator, subscribing: list[OspBridgeError], monkeypatch: pytest.MonkeyPatch, logs: Logs
 ) -> None:
-    monkeypatch.setattr(keeping, "UNFIT_PAUSE", 0.1)
+    monkeypatch.setattr(supervisor, "UNFIT_PAUSE", 0.1)
     async with running(document) as conductor:
         subscribing += [ConfigurationError("there is no such event", hint="name another")] * 3
         async with await TrioSession.connect(document.address, reclaim_stale=False) as other:
@@ -148,12 +148,12 @@ async def test_a_lack_of_descriptors_is_waited_out_and_told(
     async def lacking(*_: Any, **__: Any) -> NoReturn:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    monkeypatch.setattr(keeping, "LOOK_EVERY", 0.05)
+    monkeypatch.setattr(supervisor, "LOOK_EVERY", 0.05)
     async with running(document) as conductor:
         with monkeypatch.context() as patched:
             patched.setattr(TrioSession, "connect", lacking)
-            conductor._keeper.give_up(SessionLost("a test gives it up", hint="wait"))
-            conductor._keeper.changed()
+            conductor._supervisor.give_up(SessionLost("a test gives it up", hint="wait"))
+            conductor._supervisor.changed()
             await until(lambda: "Too many open files" in conductor.connection)
             assert "ulimit" in conductor.connection_hint
         await until(lambda: conductor.ready)

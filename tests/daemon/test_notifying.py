@@ -11,10 +11,8 @@ import trio
 from structlog.testing import capture_logs
 
 from ospbridge.daemon.conductor import Conductor
-from ospbridge.daemon.notifying import LONGEST, Notifier
-from ospbridge.daemon.overlook import Overlook
+from ospbridge.daemon.notifying import LONGEST, Notifier, Overlook, reloading, supervise
 from ospbridge.daemon.settings import Settings
-from ospbridge.daemon.supervision import reloading, supervise
 from ospbridge.errors import ConfigurationError
 from ospbridge.interface import Endpoint
 
@@ -112,7 +110,7 @@ async def test_who_waits_is_alive_and_says_how_it_stands(
 async def test_a_step_that_never_ends_is_no_life(
     manager: Manager, conductor: Conductor, autojump_clock: object
 ) -> None:
-    conductor._keeper.busy, conductor._keeper.busy_since = True, trio.current_time()
+    conductor._supervisor.busy_since = trio.current_time()
     assert ALIVE in await supervised(manager, conductor, 120.0)
     await supervised(manager, conductor, 1000.0)
     with capture_logs() as lines:
@@ -121,7 +119,7 @@ async def test_a_step_that_never_ends_is_no_life(
     (line,) = lines
     assert line["log_level"] == "error"
     assert line["simulators"] == ["127.0.0.1:45454"]
-    conductor._keeper.busy = False
+    conductor._supervisor.busy_since = None
     assert ALIVE in await supervised(manager, conductor, 1.0)
 
 

@@ -27,7 +27,7 @@ from tests.daemon.stage import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ospbridge.daemon.chronicle import Listener
+    from ospbridge.daemon.episodes import Listener
 
 pytestmark = pytest.mark.trio
 
@@ -69,7 +69,7 @@ async def test_an_episode_is_not_cut_for_the_sake_of_others_who_take_parts(
     conductor = conductor_of(session)
     other = SimpleNamespace(largest=1000, wants=lambda _: True, finished=lambda *_: None)
     with recorded(conductor, tmp_path):
-        conductor.chronicle.listeners.append(cast("Listener", other))
+        conductor.tracker.listeners.append(cast("Listener", other))
         a = attach(conductor, "a")
         await conductor.reset([a], 7, 1)
         for _ in range(2 * TOGETHER):

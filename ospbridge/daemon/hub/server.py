@@ -1,9 +1,11 @@
-"""The daemon's door: accepts environments, and watches over those that hang up while they wait."""
+"""The daemon's door: accepts environments of this host, and those of others once both certificates hold."""
 
 from __future__ import annotations
 
 import errno
 import os
+import socket
+import ssl
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +14,6 @@ import trio
 
 import ospbridge
 from ospbridge.daemon.attachment import FREE
-from ospbridge.daemon.hub.admission import admit
 from ospbridge.daemon.hub.connection import HubConnection
 from ospbridge.daemon.hub.watch import HubWatch
 from ospbridge.errors import ConfigurationError, HubError
@@ -21,21 +22,21 @@ from ospbridge.hub.replies import Refusal
 from ospbridge.hub.status import AgentStatus, StatusReply
 from ospbridge.observe import logs
 from ospbridge.observe.sparing import Sparing, SparingEach
-from ospbridge.transport.admission import VisitorLimit
+from ospbridge.transport.admission import VisitorLimit, set_keepalive
+from ospbridge.transport.tls import hub_refusal
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable, Sequence
     from types import TracebackType
     from typing import Self
 
     from ospbridge.daemon.attachment import HeldAgent
     from ospbridge.daemon.conductor import Conductor
-    from ospbridge.daemon.hub.admission import TlsListener
     from ospbridge.daemon.relay.relay import Relay
+    from ospbridge.transport.tls import TlsAddress
     from ospbridge.transport.unix import HubSocket
 
-__all__ = ["HubServer"]
+__all__ = ["HubServer", "TlsListener"]
 
 log = logs.get(__name__)
 MOST_CLIENTS: Final = 512
@@ -44,6 +45,11 @@ join a simulator with."""
 MOST_HANDSHAKES: Final = 64
 """Connections of other hosts at a time whose certificates are yet to be seen: who has none takes nobody's place, and
 where one host has all of these, it gives way to another."""
+BACKLOG: Final = 128
+PATIENCE: Final = 10.0
+"""Seconds for a handshake."""
+GOODBYE: Final = 1.0
+"""Seconds for one who is refused to hang up."""
 LOOK_EVERY: Final = 1.0
 """Seconds between looks at whether the hub's socket can still be found."""
 TRY_AGAIN: Final = 0.5
@@ -238,9 +244,9 @@ class HubServer:
             pid=os.getpid(),
             recording=conductor.recording.status if conductor.recording is not None else None,
             upstreams=[relay.status for relay in self._relays],
-            step_times=conductor.measures.step_times,
+            step_times=conductor.stats.step_times,
             datagrams=conductor.datagrams,
-            rebuilds_by_reason=dict(conductor.measures.rebuilds),
+            rebuilds_by_reason=dict(conductor.stats.rebuilds),
             clients=self._clients,
             name=conductor.settings.name,
             hint=conductor.connection_hint,
@@ -275,3 +281,79 @@ def _agent(held: HeldAgent) -> AgentStatus:
     return msgspec.structs.replace(
         status, state=driving.state.value, driver=str(driving.driver), steps=driving.steps
     )
+
+
+# --- other hosts ----------------------------------------------------------------------------------------------------
+
+
+class TlsListener:
+    """A listening TCP socket. Raises ConfigurationError for files that do not fit, or an address that is taken."""
+
+    def __init__(self, address: TlsAddress) -> None:
+        self.address = address
+        self.read_again()
+        try:
+            family, kind, protocol, _, place = socket.getaddrinfo(
+                address.endpoint.host, address.endpoint.port, type=socket.SOCK_STREAM
+            )[0]
+            self.socket = socket.socket(family, kind, protocol)
+            try:
+                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                self.socket.setblocking(False)
+                self.socket.bind(place)
+                self.socket.listen(BACKLOG)
+            except BaseException:
+                self.socket.close()
+                raise
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot listen at {address}: {error.strerror}", hint="choose another HOST:PORT with --listen"
+            ) from None
+
+    def read_again(self) -> None:
+        """Use the files as they are now, from the next connection on. Raises ConfigurationError, and keeps them."""
+        self._context = self.address.files.context(server=True)
+
+    def wrapped(self, sock: socket.socket) -> ssl.SSLSocket:
+        """An accepted connection, before its handshake."""
+        sock.setblocking(False)
+        set_keepalive(sock)
+        return self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+
+    def close(self) -> None:
+        """Stop listening."""
+        self.socket.close()
+
+
+async def admit(listener: TlsListener, sock: socket.socket) -> ssl.SSLSocket:
+    """The stream, once both certificates hold. Raises ConfigurationError, OSError or TooSlowError, and hangs up."""
+    stream = listener.wrapped(sock)
+    try:
+        with trio.fail_after(PATIENCE):
+            while True:
+                try:
+                    stream.do_handshake()
+                except ssl.SSLWantReadError:
+                    await trio.lowlevel.wait_readable(stream)
+                except ssl.SSLWantWriteError:
+                    await trio.lowlevel.wait_writable(stream)
+                else:
+                    return stream
+    except BaseException as error:
+        if isinstance(error, ssl.SSLError):
+            await _say_goodbye(stream)
+        stream.close()
+        if isinstance(error, ssl.SSLError):
+            raise hub_refusal(error, "the environment") from None
+        raise
+
+
+async def _say_goodbye(stream: ssl.SSLSocket) -> None:
+    """Let the alert arrive: closing with something unread would reset the stream, and the alert be lost."""
+    with suppress(OSError), trio.move_on_after(GOODBYE):
+        stream.shutdown(socket.SHUT_WR)
+        while True:
+            await trio.lowlevel.wait_readable(stream)
+            # Beneath TLS, which is over. What is said is thrown away.
+            if not socket.socket.recv(stream, 4096):
+                return

@@ -101,7 +101,7 @@ class Observing:
         fitting = None if upstream.unannotated else Fitting(read_pickle=upstream.read_pickle)
         self._shipping = Shipping(self._spool, self._link, fitting)
         for conductor in self._conductors:
-            conductor.chronicle.listeners.append(self)
+            conductor.tracker.listeners.append(self)
         kept = self._spool.figures.entries
         log.info("observing", upstream=str(upstream.address), spool=str(self._path), kept=kept)
         return self
@@ -111,7 +111,7 @@ class Observing:
     ) -> None:
         """All environments have left: what has not arrived stays in the spool."""
         for conductor in self._conductors:
-            conductor.chronicle.listeners.remove(self)
+            conductor.tracker.listeners.remove(self)
         assert self._spool is not None
         self._spool.close(self.drain)
         self._look()

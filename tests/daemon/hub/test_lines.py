@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from ospbridge.daemon import alone, barrier
-from ospbridge.daemon.hub import stream as hub_stream
+from ospbridge.daemon.hub import connection as hub_connection
 from ospbridge.daemon.hub import watch as hub_watch
 from ospbridge.daemon.hub.connection import HubConnection
 from ospbridge.daemon.lockstep import ResetPolicy
@@ -268,7 +268,7 @@ def test_one_step_more_is_refused_where_agents_may_have_come_and_gone(
 def test_who_does_not_read_the_replies_is_dismissed_and_its_agent_is_free(
     daemon: LocalDaemon, line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub_stream, "PATIENCE", 0.5)
+    monkeypatch.setattr(hub_connection, "PATIENCE", 0.5)
     many = Line.frame(*[acting(0.5)] * 200)
 
     def pour() -> None:

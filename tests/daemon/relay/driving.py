@@ -50,7 +50,7 @@ async def relayed(to: Upstream, *conductors: Conductor) -> AsyncIterator[Relay]:
             yield relay
             nursery.cancel_scope.cancel()
         for conductor in conductors:
-            conductor.chronicle.close()
+            conductor.tracker.close()
 
 
 def away(relay: Relay) -> None:

@@ -263,7 +263,7 @@ async def test_a_spool_that_another_process_holds_is_told_at_once(feed: Feed) ->
         async with feed.observed():
             pass
     assert "--rllink-spool" in refused.value.hint
-    assert feed.conductor.chronicle.listeners == []
+    assert feed.conductor.tracker.listeners == []
 
 
 async def test_the_default_spool_is_named_after_the_address_and_no_two_have_the_same(
