@@ -135,7 +135,7 @@ def rllink(place: Place, python: str) -> str:
 
     before, acted = killed_after_some_rounds()
     behind, weights = killed_after_some_rounds()
-    # Where the second server takes over, the number falls: to 0 until it restores its checkpoint, or to the checkpoint's.
+    # Where the second server takes over, the number falls: to 0 until it restores its checkpoint, or to that one's.
     since = weights[len(acted) - 1 :]
     falls = [at for at, (last, number) in enumerate(pairwise(since), 1) if number < last]
     restored = [number for number in since[falls[0] if falls else 1 :] if number]
