@@ -163,7 +163,7 @@ def sim(  # noqa: PLR0917  # click passes options by name
             ledger=book,
             report=None if log is None else lambda counts: log.warning("datagrams ignored", **_keys(counts)),
         )
-        stack.callback(simulator.close)
+        stack.callback(simulator.stop)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: _stop(simulator))
         click.echo(str(simulator.address))

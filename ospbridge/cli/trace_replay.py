@@ -55,7 +55,7 @@ def replay(  # noqa: PLR0917  # click passes options by name
     from ospbridge.observe.trace import read_trace
     from ospbridge.simulator.replay_script import read_scripts
     from ospbridge.simulator.replaying import ReplayMachine
-    from ospbridge.simulator.serving import UdpServer
+    from ospbridge.simulator.udp import UdpServer
 
     try:
         with bar_of("reading") as progress:
@@ -76,7 +76,7 @@ def replay(  # noqa: PLR0917  # click passes options by name
         click.echo(str(server.address))
         server.run()
     finally:
-        server.close()
+        server.stop()
     deaf(signal.SIGTERM, signal.SIGINT)
     if not quiet:
         note(
@@ -104,7 +104,7 @@ class _Telling:
     def __call__(self, told: Told) -> None:
         from ospbridge.simulator.replaying import What
 
-        different = told.what in {What.DIFFERS, What.STANDS_STILL}
+        different = told.what is What.DIFFERS
         if told.what is What.JOINED:
             self.clients += 1
             self._differences = 0

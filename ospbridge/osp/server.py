@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import struct
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from math import inf
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from ospbridge.osp.repository import Simulation
 from ospbridge.osp.wire import INT, decode_text, encode_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Hashable, Sequence
 
     from ospbridge.osp.profile import Profile
     from ospbridge.osp.world import Variable, World, WorldAgent
@@ -41,8 +42,6 @@ SILENT: Final = 60.0
 STALL: Final = 0.05
 """How long a stalled completion is delayed: one wait of the real server's handler, begun anew by any datagram."""
 _INPUTS_BEGIN: Final = messages.NextSimulationStep.HEAD.size
-_HASH_STIR: Final = 61
-"""Stirs the order in which REGISTER_FOR_VALUE compares ids; a hash order, of which one entry was seen (61 first)."""
 _ASCII_ONLY: Final = bytes(byte if byte < 0x80 else 0 for byte in range(256))
 _ACKS_OF: Final[dict[int, frozenset[int]]] = {
     Code.NEXT_SIMULATION_STEP_COMPLETED: frozenset({Code.NEXT_SIMULATION_STEP_COMPLETED_ACK}),
@@ -132,12 +131,120 @@ class AgentControl:
         return whole
 
 
-class ServerMachine:
+class AnyHandler(Protocol):
+    """The server's end of one connection, as a ``BaseServer`` knows it."""
+
+    id: int
+    last_heard: float
+
+    @property
+    def controlled(self) -> Collection[object]:
+        """What it must not give way for."""
+
+    @property
+    def deadline(self) -> float | None:
+        """When ``handle_timer`` wants to be called."""
+
+    def receive(self, data: bytes, now: float) -> None:
+        """A datagram of the client."""
+
+    def handle_timer(self, now: float) -> None:
+        """``deadline`` has come."""
+
+    def give_way(self) -> None:
+        """Close, for another client's sake."""
+
+
+H = TypeVar("H", bound=AnyHandler)
+
+
+class BaseServer(Generic[H]):
+    """A main port and a handler for each client, as the driver of their sockets knows them.
+
+    ``max_handlers``: how many clients may be connected; an INIT beyond it closes an idle handler, or is not answered.
+    ``problems`` counts datagrams that were ignored, by kind.
+    """
+
+    deaf_after_closed_port = False
+    """As ``Profile`` has it."""
+
+    def __init__(self, max_handlers: int) -> None:
+        self.problems: Counter[str] = Counter()
+        self._max_handlers = max_handlers
+        self._handlers: dict[int, H] = {}
+        self._last_handler_id = 0
+        self._effects: list[Effect] = []
+
+    @property
+    def handlers(self) -> int:
+        """How many clients are connected."""
+        return len(self._handlers)
+
+    @property
+    def due(self) -> bool:
+        """Whether ``handle_timer`` should be called as soon as nothing more is there to read."""
+        return False
+
+    def receive_main(self, data: bytes, peer: Hashable, now: float) -> None:
+        """A datagram came to the main port. Whatever is not an INIT of this server's form is ignored."""
+        raise NotImplementedError
+
+    def receive(self, handler_id: int, data: bytes, now: float) -> None:
+        """A datagram came to a handler's socket, from its peer. Never raises for what is in it."""
+        handler = self._handlers.get(handler_id)
+        if handler is not None:
+            handler.receive(data, now)
+
+    def next_deadline(self) -> float | None:
+        """When ``handle_timer`` wants to be called; None if only datagrams matter."""
+        deadlines = (handler.deadline for handler in self._handlers.values())
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def handle_timer(self, now: float) -> None:
+        """Send the answers that are due."""
+        for handler in list(self._handlers.values()):
+            if handler.deadline is not None and handler.deadline <= now:
+                handler.handle_timer(now)
+
+    def take_effects(self) -> list[Effect]:
+        """What the driver has to do now, in this order."""
+        effects, self._effects = self._effects, []
+        return effects
+
+    def _next_handler_id(self, now: float) -> int | None:
+        """For one client more; None where there is no room.
+
+        The handler that was silent for longest gives way if it controls nothing and was silent for a minute: clients
+        that leave without END, as some have to, leave their handlers behind, and a real server keeps them all.
+        """
+        if len(self._handlers) >= self._max_handlers:
+            idle = (handler for handler in self._handlers.values() if not handler.controlled)
+            silent = min(idle, key=lambda handler: handler.last_heard, default=None)
+            if silent is None or now - silent.last_heard < SILENT:
+                self.problems["INIT beyond the limit of handlers"] += 1
+                return None
+            silent.give_way()
+        self._last_handler_id += 1
+        return self._last_handler_id
+
+    def _add(self, handler: H, peer: Hashable) -> None:
+        self._handlers[handler.id] = handler
+        self._effects.append(OpenHandler(handler.id, peer))
+
+    def send(self, handler_id: int, data: bytes) -> None:
+        """Queue a datagram."""
+        self._effects.append(Send(handler_id, data))
+
+    def close(self, handler: H) -> None:
+        """Forget a handler."""
+        if self._handlers.pop(handler.id, None) is not None:
+            self._effects.append(CloseHandler(handler.id))
+
+
+class ServerMachine(BaseServer["Handler"]):
     """One server: a world behind a main port, with a handler for each INIT.
 
     ``ledger``: called with a record of every step and reset that really ran (see ``ospbridge.simulator.ledger``).
-    ``max_handlers``: how many clients may be connected; an INIT beyond it closes an idle handler, or is not answered.
-    ``problems`` counts datagrams that were ignored, by kind.
     """
 
     def __init__(
@@ -149,7 +256,9 @@ class ServerMachine:
         ledger: Callable[[dict[str, Any]], None] | None = None,
         max_handlers: int = 64,
     ) -> None:
+        super().__init__(max_handlers)
         self.profile = profile
+        self.deaf_after_closed_port = profile.deaf_after_closed_port
         self.simulation = Simulation(world, profile)
         self.clock = self.simulation.clock
         """Simulated time, and the time of the driver's last call."""
@@ -164,17 +273,7 @@ class ServerMachine:
         """Who asked for a reset, and for which seed."""
         self.due_at: float | None = None
         """When the step or reset runs that all have asked for; None while somebody is missing."""
-        self.problems: Counter[str] = Counter()
         self._ledger = ledger
-        self._max_handlers = max_handlers
-        self._handlers: dict[int, Handler] = {}
-        self._last_handler_id = 0
-        self._effects: list[Effect] = []
-
-    @property
-    def handlers(self) -> int:
-        """How many clients are connected."""
-        return len(self._handlers)
 
     @property
     def steps(self) -> int:
@@ -189,7 +288,6 @@ class ServerMachine:
     # --- what the driver calls -------------------------------------------------------------------------------------
 
     def receive_main(self, data: bytes, peer: Hashable, now: float) -> None:
-        """A datagram came to the main port. Whatever is not an INIT of this server's form is ignored."""
         self.clock.now = now
         in_bytes = self.profile.init_form is InitForm.BYTES
         version = tuple(data[1:3]) if in_bytes else (_int(data), _int(data, 5))
@@ -197,21 +295,15 @@ class ServerMachine:
             self.problems[NO_INIT] += 1
         elif version != (PROTOCOL_MAJOR, PROTOCOL_MINOR):
             self.problems[OTHER_INIT] += 1
-        elif len(self._handlers) >= self._max_handlers and not self._make_room(now):
-            self.problems["INIT beyond the limit of handlers"] += 1
-        else:
-            self._last_handler_id += 1
-            handler = self._handlers[self._last_handler_id] = Handler(self, self._last_handler_id, peer)
-            self._effects.append(OpenHandler(handler.id, peer))
+        elif (handler_id := self._next_handler_id(now)) is not None:
+            handler = Handler(self, handler_id, peer)
+            self._add(handler, peer)
             if not self.profile.init_takes:
-                handler.handle_timer()
+                handler.handle_timer(now)
 
     def receive(self, handler_id: int, data: bytes, now: float) -> None:
-        """A datagram came to a handler's socket, from its peer. Never raises for what is in it."""
         self.clock.now = now
-        handler = self._handlers.get(handler_id)
-        if handler is not None:
-            handler.receive(data, now)
+        super().receive(handler_id, data, now)
 
     @property
     def due(self) -> bool:
@@ -220,8 +312,8 @@ class ServerMachine:
 
     def next_deadline(self) -> float | None:
         """When ``handle_timer`` wants to be called; None if only datagrams matter."""
-        deadlines = (self.due_at, *(handler.deadline for handler in self._handlers.values()))
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        deadline = super().next_deadline()
+        return min(deadline or inf, self.due_at) if self.due_at is not None else deadline
 
     def handle_timer(self, now: float) -> None:
         """Run what is due: a reset, a step, delayed answers."""
@@ -232,32 +324,9 @@ class ServerMachine:
                 self._run_reset()
             if len(self.step_requests) >= self.controlled:
                 self._run_step()
-        for handler in list(self._handlers.values()):
-            if handler.deadline is not None and handler.deadline <= now:
-                handler.handle_timer()
-
-    def take_effects(self) -> list[Effect]:
-        """What the driver has to do now, in this order."""
-        effects, self._effects = self._effects, []
-        return effects
-
-    def _make_room(self, now: float) -> bool:
-        """Close the handler that was silent for longest, if it controls nothing and was silent for a minute.
-
-        Clients that leave without END, as some have to, leave their handlers behind; a real server keeps them all.
-        """
-        idle = (handler for handler in self._handlers.values() if not handler.controlled)
-        silent = min(idle, key=lambda handler: handler.last_heard, default=None)
-        if silent is None or now - silent.last_heard < SILENT:
-            return False
-        silent.evict(told=True)
-        return True
+        super().handle_timer(now)
 
     # --- what handlers call ----------------------------------------------------------------------------------------
-
-    def send(self, handler_id: int, data: bytes) -> None:
-        """Queue a datagram."""
-        self._effects.append(Send(handler_id, data))
 
     def wake(self) -> None:
         """Look at the barrier because of a request: at once, unless this is one of the times when that is lost."""
@@ -289,8 +358,7 @@ class ServerMachine:
         """Release the handler's agents and forget it; the barrier may then be complete without them."""
         for control in list(handler.controlled.values()):
             self.release(handler, control)
-        del self._handlers[handler.id]
-        self._effects.append(CloseHandler(handler.id))
+        super().close(handler)
         self.settle()
 
     def restart_communication(self, requester: Handler) -> None:
@@ -298,9 +366,9 @@ class ServerMachine:
 
         A client whose handler waits for an acknowledgement is not told, as observed on a NERD server.
         """
-        requester.evict(told=True)
+        requester.give_way()
         for handler in list(self._handlers.values()):
-            handler.evict(told=handler.awaited is None)
+            handler.give_way(told=handler.awaited is None)
         self.step_requests.clear()
         self.reset_requests.clear()
         self.due_at = None
@@ -331,9 +399,10 @@ class ServerMachine:
                 handler.tell(Code.NEXT_SIMULATION_STEP_COMPLETED)
 
     def _tell_events(self, events: Sequence[str]) -> None:
-        """Every handler that listens keeps what occurred for its next completion."""
+        """Every handler that listens keeps what occurred for its next completion, each event once."""
         for handler in self._handlers.values():
-            handler.events.occur(events)
+            ids = (handler.event_ids.get(event) for event in events)
+            handler.occurred.update(dict.fromkeys(event_id for event_id in ids if event_id is not None))
 
     def _record(self, kind: str, number: int, requests: Sequence[tuple[Handler, object]]) -> dict[str, Any]:
         agents = {
@@ -346,40 +415,6 @@ class ServerMachine:
         }
         clients = [handler.client for handler, _ in requests]
         return {"kind": kind, "n": number, "time": self.clock.time, "agents": agents, "clients": clients}
-
-
-class EventIds:
-    """The events that one client registered for, under ids of its own, and those that are still to be told."""
-
-    def __init__(self) -> None:
-        self._ids: dict[str, int] = {}
-        self._occurred: list[int] = []
-        self.last_id = 0
-        """0 for a client that never registered for one."""
-
-    def register(self, name: str) -> int:
-        """The id of an event, the same each time."""
-        if name not in self._ids:
-            self.last_id += 1
-            self._ids[name] = self.last_id
-        return self._ids[name]
-
-    def deregister(self, event_id: int) -> None:
-        """Forget an event, and what it did since the last completion."""
-        self._ids = {name: known for name, known in self._ids.items() if known != event_id}
-        self._occurred = [known for known in self._occurred if known != event_id]
-
-    def occur(self, events: Iterable[str]) -> None:
-        """Keep events for the next completion, each once, in order of occurrence."""
-        for event in events:
-            event_id = self._ids.get(event)
-            if event_id is not None and event_id not in self._occurred:
-                self._occurred.append(event_id)
-
-    def take(self) -> list[int]:
-        """What occurred since the last completion."""
-        occurred, self._occurred = self._occurred, []
-        return occurred
 
 
 class Handler:
@@ -400,27 +435,29 @@ class Handler:
         self.last_heard = machine.clock.now
         self.deadline: float | None = machine.clock.now + self.profile.init_takes
         """Until when the handler sleeps: before its answer to INIT, or because a wake-up was lost."""
-        self.events = EventIds()
+        self.event_ids: dict[str, int] = {}
+        """Of the events that the client registered for, by name."""
+        self.last_event_id = 0
+        self.occurred: dict[int, None] = {}
+        """Ids of the events that are still to be told, in order of occurrence."""
         self.awaited: Code | None = None
         """Whose acknowledgement the next datagram will be taken for."""
-        self._greeted = False
         self._knows_agents = False
         self.values: list[Variable] = []
         self.value_ids: dict[str, int] = {}
         self._observed: dict[int, None] = {}
-        """Ids of variables, in the order in which they were asked for."""
-        self._to_tell: list[Code] = []
-        """What has happened and is not told yet, each once however often it happened."""
-        self._completions: list[AgentControl] = []
-        """Whose completions of the step that is being told are still to come."""
+        """Ids of variables that are pushed, in the order in which they were asked for."""
+        self._to_tell: list[Code | AgentControl] = [Code.INIT_COMMUNICATION_ACK]
+        """What has happened and is not told yet, each once however often it happened; of the step that is being told,
+        whose completions are still to come."""
 
     @property
     def profile(self) -> Profile:
         """What kind of server this is."""
         return self.machine.profile
 
-    def evict(self, *, told: bool) -> None:
-        """End this connection because somebody restarts the communication."""
+    def give_way(self, *, told: bool = True) -> None:
+        """End this connection because somebody restarts the communication, or another client needs the room."""
         if told:
             self.send(messages.ResetCommunicationAck.pack())
             if self.profile.stray_reset_ack:
@@ -432,14 +469,14 @@ class Handler:
     def receive(self, data: bytes, now: float) -> None:
         """A datagram of the client."""
         self.last_heard = now
-        if self.deadline is not None and self._greeted:
+        if self.deadline is not None:
             self.deadline = now + STALL
         code = data[0] if data else 0
         if self.awaited is not None and code != Code.RESET_COMMUNICATION:
             # Whatever comes is the awaited acknowledgement, and lost if it was something else.
             if code not in _ACKS_OF[self.awaited]:
                 self.machine.problems["datagram eaten in place of an acknowledgement"] += 1
-                self._completions.clear()
+                self._to_tell = [told for told in self._to_tell if isinstance(told, Code)]
             self.awaited = None
             self._go_on()
         elif code in self.COMMANDS:
@@ -447,12 +484,9 @@ class Handler:
         elif code not in _ACKS:
             self.machine.problems["unknown command"] += 1
 
-    def handle_timer(self) -> None:
+    def handle_timer(self, _now: float) -> None:
         """``deadline`` has come."""
         self.deadline = None
-        if not self._greeted:
-            self._greeted = True
-            self.send(messages.InitAck(form=self.profile.init_form).encode())
         self._go_on()
 
     def tell(self, what: Code) -> None:
@@ -462,7 +496,7 @@ class Handler:
         """
         if what not in self._to_tell:
             self._to_tell.append(what)
-        if self.awaited is not None or not self._greeted:
+        if self.awaited is not None or Code.INIT_COMMUNICATION_ACK in self._to_tell:
             return
         if not self.machine.faults.stall():
             self.deadline = None
@@ -472,18 +506,19 @@ class Handler:
 
     def _go_on(self) -> None:
         """Send what is to be told until an acknowledgement is needed."""
-        while self.awaited is None and self.deadline is None:
-            if self._completions:
-                self._send_completion(self._completions.pop(0), [], [])
-            elif not self._to_tell:
-                return
-            elif (told := self._to_tell.pop(0)) is not Code.NEXT_SIMULATION_STEP_COMPLETED:
+        while self._to_tell and self.awaited is None and self.deadline is None:
+            told = self._to_tell.pop(0)
+            if isinstance(told, AgentControl):
+                self._send_completion(told, [], [])
+            elif told is Code.INIT_COMMUNICATION_ACK:
+                self.send(messages.InitAck(form=self.profile.init_form).encode())
+            elif told is not Code.NEXT_SIMULATION_STEP_COMPLETED:
                 self.send(bytes((told,)))
                 self._await_ack(Code.RESET_SIMULATION_COMPLETED)
             elif self.controlled:
-                first, *self._completions = self.controlled.values()
-                observed = list(self._observed) if self.profile.values_are_pushed else []
-                self._send_completion(first, self.events.take(), observed)
+                first, *self._to_tell[:0] = self.controlled.values()
+                events, self.occurred = list(self.occurred), {}
+                self._send_completion(first, events, list(self._observed))
 
     def _send_completion(self, control: AgentControl, events: list[int], observed: list[int]) -> None:
         if self.profile.completions_one_by_one:
@@ -514,7 +549,7 @@ class Handler:
             self.machine.wake()
 
     def _end(self, _data: bytes) -> None:
-        if self.events.last_id and not self.profile.end_after_events_is_safe:
+        if self.last_event_id and not self.profile.end_after_events_is_safe:
             self.machine.problems["END after an event registration: the real server dies of it"] += 1
         self.send(messages.EndAck.pack())
         self.machine.close(self)
@@ -574,14 +609,19 @@ class Handler:
     # --- events: section 4.4 ---------------------------------------------------------------------------------------
 
     def _register_event(self, data: bytes) -> None:
+        """The same event has the same id each time."""
         name = self._string(data, 1)
-        known = name in self.machine.simulation.event_names
-        self.send(messages.RegisterForEventAck.pack(self.events.register(name) if known else 0))
+        if name in self.machine.simulation.event_names and name not in self.event_ids:
+            self.last_event_id += 1
+            self.event_ids[name] = self.last_event_id
+        self.send(messages.RegisterForEventAck.pack(self.event_ids.get(name, 0)))
 
     def _deregister_event(self, data: bytes) -> None:
         """The id is echoed whether it was known or not (observed on a NERD server)."""
-        self.events.deregister(_int(data))
-        self.send(messages.DeregisterFromEventAck.pack(_int(data)))
+        event_id = _int(data)
+        self.event_ids = {name: known for name, known in self.event_ids.items() if known != event_id}
+        self.occurred.pop(event_id, None)
+        self.send(messages.DeregisterFromEventAck.pack(event_id))
 
     # --- variables: section 4.5 ------------------------------------------------------------------------------------
 
@@ -607,7 +647,8 @@ class Handler:
 
     def _observe(self, data: bytes) -> None:
         count, found = self._observable(data)
-        self._observed.update(dict.fromkeys(filter(None, found)))
+        if self.profile.values_are_pushed:
+            self._observed.update(dict.fromkeys(filter(None, found)))
         counted = not self.profile.register_for_value_works
         self.send(messages.RegisterForValueAck(tuple(found), announced=(count,), counted=counted).encode())
 
@@ -620,16 +661,16 @@ class Handler:
     def _observable(self, data: bytes) -> tuple[int, list[int]]:
         """The count to answer with, and each requested id, or 0 where it is refused.
 
-        A NERD server compares the id at a position only with the known value at that position of its hash; too many
-        ids kill it, here they are 0.
+        A NERD server compares the id at a position only with the known value at that position of its hash, here of
+        the ids in falling order; too many ids kill it, here they are 0.
         """
         count = _int(data)
         there = min(max(count, 0), max(0, (len(data) - 5) // 4))
         ids = struct.unpack_from(f"<{there}i", data, 5) if there else ()
         if self.profile.register_for_value_works:
             return there, [value_id if self._known_value(value_id) else 0 for value_id in ids]
-        order = sorted(self.value_ids.values(), key=lambda value_id: value_id ^ _HASH_STIR)
-        found = [asked if asked == known else 0 for asked, known in zip(ids, order, strict=False)]
+        known = reversed(self.value_ids.values())
+        found = [asked if asked == value_id else 0 for asked, value_id in zip(ids, known, strict=False)]
         limit = (self.profile.datagram_limit or 65_000) // 4
         return count, found + [0] * (max(there, min(count, limit)) - len(found))
 

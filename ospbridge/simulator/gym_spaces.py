@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.interface import InterfaceValue
-from ospbridge.simulator.checking import LARGEST
+from ospbridge.simulator.hosting import LARGEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -12,7 +12,7 @@ from ospbridge.interface import InterfaceValue
 from ospbridge.osp.profile import DOCUMENT, NERD
 from ospbridge.osp.repository import text_variable
 from ospbridge.osp.world import WorldAgent
-from ospbridge.simulator.checking import check_world
+from ospbridge.simulator.hosting import check_world
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 

@@ -21,9 +21,8 @@ from ospbridge.errors import ConfigurationError
 from ospbridge.interface import Endpoint
 from ospbridge.osp.profile import DOCUMENT, PROFILES
 from ospbridge.simulator.ledger import Ledger
-from ospbridge.simulator.serving import UdpServer
 from ospbridge.simulator.synthetic import SyntheticWorld
-from ospbridge.simulator.udp import UdpSimulator
+from ospbridge.simulator.udp import UdpServer, UdpSimulator
 from tests.simulator.raw import RawClient
 
 if TYPE_CHECKING:

@@ -55,7 +55,7 @@ def test_a_port_that_is_taken_is_refused_with_the_next_step(profile: Profile) ->
         with pytest.raises(ConfigurationError, match=str(simulator.address)) as refused:
             UdpSimulator(SyntheticWorld(1, 1), port=simulator.address.port)
         assert "--port 0" in refused.value.hint
-    UdpSimulator(SyntheticWorld(1, 1), port=simulator.address.port).close()
+    UdpSimulator(SyntheticWorld(1, 1), port=simulator.address.port).stop()
 
 
 @pytest.mark.parametrize(

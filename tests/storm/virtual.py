@@ -31,8 +31,7 @@ import ospbridge.session.core
 import ospbridge.session.hub_client
 import ospbridge.session.hub_exchange
 import ospbridge.session.rebuild
-import ospbridge.simulator.listening
-import ospbridge.simulator.serving
+import ospbridge.simulator.udp
 import ospbridge.transport.udp
 import ospbridge.transport.unix
 from ospbridge.record.spool import Spool
@@ -178,8 +177,7 @@ async def virtual(seed: int) -> AsyncIterator[Kernel]:
         trio.from_thread: {"check_cancelled": lambda: None},
         ospbridge.transport.udp: {"socket": sockets},
         ospbridge.transport.unix: {"socket": sockets},
-        ospbridge.simulator.listening: {"socket": sockets},
-        ospbridge.simulator.serving: {
+        ospbridge.simulator.udp: {
             "socket": sockets,
             "select": polls,
             "time": clock,
