@@ -61,7 +61,7 @@ def play(simulator: Endpoint, trace: Path | None = None, *, episodes: int = 2) -
 
 
 def differing(told: list[Told]) -> list[str]:
-    return [each.text for each in told if each.what in {What.DIFFERS}]
+    return [each.text for each in told if each.what is What.DIFFERS]
 
 
 @pytest.fixture

@@ -208,9 +208,7 @@ def test_at_the_end_of_the_recording_the_world_stands_still() -> None:
     replay.ask(vote(0.5))
     assert replay.ask(vote(0.5)) == bytes_of(NextSimulationStepAck(1))
     assert replay.ask(ResetSimulation(1)) == bytes_of(ResetSimulationAck())
-    assert [text.rpartition(": ")[2] for text in replay.of(What.DIFFERS)] == [
-        "the recording is over"
-    ] * 2
+    assert [text.rpartition(": ")[2] for text in replay.of(What.DIFFERS)] == ["the recording is over"] * 2
 
 
 def test_a_loop_begins_again_with_the_first_reset() -> None:
