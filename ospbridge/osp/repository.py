@@ -73,7 +73,7 @@ def parse_double(text: str) -> float | None:
     return float(text) if _NUMBER.fullmatch(text) else None
 
 
-def _parse_integer(text: str) -> int | None:
+def parse_integer(text: str) -> int | None:
     """The 32-bit integer in ``text``; None if it is none."""
     return int(text) if _INTEGER.fullmatch(text) and INT_MIN <= int(text) <= INT_MAX else None
 
@@ -89,7 +89,7 @@ def int_variable(
     name: str, read: Callable[[], int], write: Callable[[int], bool | None] | None = None
 ) -> Variable:
     """A variable of type Int, 32 bits. Without ``write`` clients cannot set it; ``write`` returns False to refuse."""
-    return Variable(name, "Int", lambda: str(read()), _setter(_parse_integer, write))
+    return Variable(name, "Int", lambda: str(read()), _setter(parse_integer, write))
 
 
 def bool_variable(

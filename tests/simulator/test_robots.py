@@ -11,9 +11,7 @@ import pytest
 
 from ospbridge.osp.profile import NERD
 from ospbridge.session.blocking import BlockingSession
-from ospbridge.simulator.robots import robot_world
-from ospbridge.simulator.robots.aseries import ASeriesWorld
-from ospbridge.simulator.robots.volksbot import VolksbotWorld
+from ospbridge.simulator.robots import ASeriesWorld, VolksbotWorld, robot_world
 from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.task.reading import ROBOTS
 
@@ -37,7 +35,7 @@ FALLEN = 0.3
 
 
 def recorded(robot: str) -> dict[str, Any]:
-    file = resources.files("ospbridge.simulator.robots") / f"{robot}.json"
+    file = resources.files("ospbridge.simulator") / f"{robot}.json"
     facts: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return facts
 
@@ -175,7 +173,7 @@ def test_a_fallen_robot_stays_down_until_a_reset() -> None:
     for _ in range(100):
         world.agents[0].inputs[:] = standing()
         world.step()
-    assert world.head[1] < 0.15
+    assert world.body.head[1] < 0.15
     assert heads(world, lambda _: standing(), 50)[-1][1] > 0.4
 
 
