@@ -152,7 +152,6 @@ class FastPath:
         "came",
         "count",
         "expected",
-        "fallen_back",
         "first",
         "requests",
     )
@@ -180,8 +179,6 @@ class FastPath:
         """When the first request was sent."""
         self.came: list[bytes] = []
         """What has come of it; another list in each step."""
-        self.fallen_back = False
-        """A driver has left it already, and does not run it again in the same step."""
 
     @property
     def completing(self) -> bool:

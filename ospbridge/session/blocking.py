@@ -1,7 +1,7 @@
 """The OSP client for blocking callers: one connected UDP socket, no thread, no event loop.
 
 A step from ``step`` to the socket and back: the inputs are copied into requests that are prepared already, these are
-sent (``Session.start_step``), and what comes is compared with the bytes that must come (``Session.run_fast_path``).
+sent (``Session.begin_step``), and what comes is compared with the bytes that must come (``Session.run_fast_path``).
 With whatever else comes, and where nothing does, the exchange of ``SessionCore.resume`` goes on, message by message
 (``await_end``).
 """
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from ospbridge.osp.fast_path import FastPath
     from ospbridge.osp.notices import Notice
     from ospbridge.session.connect import Connection
-    from ospbridge.session.core import Resume
 
 __all__ = ["BlockingSession"]
 
@@ -70,7 +69,7 @@ class BlockingSession(Session):
     """
 
     def __init__(self, connection: Connection, *, spin: bool) -> None:
-        super().__init__(connection, spin=spin)
+        super().__init__(connection, spin=spin, clock=monotonic)
         self.freed = connection.freed
         """Agents of dead sessions of ours that were given back on the way here."""
         self.in_use = OneThread(self.server)
@@ -135,68 +134,41 @@ class BlockingSession(Session):
         was sent, and for a second thread; BarrierStuck where other clients do not step, StepUncertain where it cannot
         be told whether the step ran once, OutputsIncomplete, SessionLost, SessionClosed.
         """
-        try:
-            self.in_use.enter()
-            self.core.fill(actions)
-            found = self._step(self.core.resume)
-            outcomes: dict[str, StepOutcome] = found if type(found) is dict else found.outcomes()
-            return outcomes
-        except BaseException as error:
-            self._step_failed(error)
-            raise
-        finally:
-            self.in_use.leave()
+        return self._step(self.core.fill, actions)
 
     def step_one(self, inputs: ArrayLike) -> StepOutcome:
         """``step`` for a session that controls one agent only, without names."""
+        (outcome,) = self._step(self.core.fill_one, inputs).values()
+        return outcome
+
+    def step_filled(self) -> dict[str, StepOutcome]:
+        """``step`` with the inputs that ``core`` has taken over."""
+        return self._step()
+
+    def _step(
+        self, fill: Callable[[Any], None] | None = None, inputs: object = None
+    ) -> dict[str, StepOutcome]:
         try:
             self.in_use.enter()
-            self.core.fill_one(inputs)
-            found = self._step(self.core.resume)
-            outcome: StepOutcome = next(iter(found.values())) if type(found) is dict else found.outcome()
-            return outcome
-        except BaseException as error:
-            self._step_failed(error)
-            raise
-        finally:
-            self.in_use.leave()
-
-    def step_or(self, resume: Resume) -> Any:
-        """A step with the inputs that ``core`` took over: its fast path, at the end.
-
-        Where that was left, the result of the exchange that ``resume`` makes from there.
-        """
-        try:
-            self.in_use.enter()
-            return self._step(resume)
-        except BaseException as error:
-            self._step_failed(error)
-            raise
-        finally:
-            self.in_use.leave()
-
-    def _step(self, resume: Resume) -> Any:
-        try:
-            path = self.start_step(monotonic())
-            if path is not None and self.run_fast_path(path, self.sleep_for):
-                return path
-            self._step_exchange(path, resume, monotonic())
+            if fill is not None:
+                fill(inputs)
+            self.begin_step(monotonic())
             self.await_end()
-            return self.result()
+            return self.result()  # type: ignore[no-any-return]  # outcomes
         except BaseException as error:
-            self.machine.interrupt(error)
+            if self.in_use.mine:
+                self.machine.interrupt(error)
+            if not isinstance(error, OspBridgeError):
+                # Ctrl-C may come behind the step's end, too: nobody is told what it brought.
+                self.cancel_step()
             raise
-
-    def _step_failed(self, error: BaseException) -> None:
-        """Ctrl-C may come behind the step's end, too: nobody is told what it brought."""
-        if not isinstance(error, OspBridgeError):
-            self.cancel_step()
+        finally:
+            self.in_use.leave()
 
     def sleep_for(self, path: FastPath, spinning: Spinning) -> bool:
         """Sleep until there is something of a fast path; False where that stays silent, and was left."""
         began = monotonic()
-        m = self.machine
-        if not self._sleep(min(began + SILENCE, path.began + m.limits.step)):
+        if not self._sleep(min(began + SILENCE, path.began + self.machine.limits.step)):
             return self.leave_fast_path(path, None)
         spinning.in_vain(monotonic() - began)
         return True

@@ -19,7 +19,7 @@ from ospbridge.transport.udp import LARGEST_DATAGRAM, open_beside, receive_from,
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Generator, Iterable, Sequence
 
     from ospbridge.interface import Endpoint
     from ospbridge.observe.tally import Tally
@@ -90,17 +90,9 @@ class Channel:
         """Take in what there is, or that the deadline has come; True: the exchange has ended (``machine.result``)."""
         machine = self.machine
         try:
-            for _ in range(MOST_AT_ONCE):
-                data = self._receive()
-                if data is None:
-                    if machine.deadline is not None and machine.deadline <= now:
-                        machine.handle_timer(now)
-                        self._flush()
-                    break
-                self.take(data, now)
+            if self._read(now) and machine.deadline is not None and machine.deadline <= now:
+                machine.handle_timer(now)
                 self._flush()
-                if machine.finished:
-                    break
         except ConnectionRefusedError:
             self.refused(now)
         except Exception as error:  # noqa: BLE001  # told by the result
@@ -110,14 +102,22 @@ class Channel:
     def drain(self, now: float) -> None:
         """Take in what came while no exchange was under way."""
         try:
-            for _ in range(MOST_AT_ONCE):
-                data = self._receive()
-                if data is None:
-                    break
-                self.take(data, now)
-            self._flush()
+            self._read(now)
         except ConnectionRefusedError:
             self.refused(now)
+
+    def _read(self, now: float) -> bool:
+        """Take in what there is, to the end of the exchange under way at most; True: nothing more is there."""
+        under_way = not self.machine.finished
+        for _ in range(MOST_AT_ONCE):
+            data = self._receive()
+            if data is None:
+                return True
+            self.take(data, now)
+            self._flush()
+            if under_way and self.machine.finished:
+                break
+        return False
 
     def take(self, data: bytes, now: float) -> None:
         """A datagram came."""
@@ -258,51 +258,40 @@ class Goodbye:
         self.confirmed = False
         self.error: Exception | None = None
         """What the exchange ended with."""
-        self._channel = channel
-        self._exchange = exchange
-        self._surplus = surplus
-        self._seconds = seconds
-        self._give_up = 0.0
-        self._begun = False
-        self._told = False
-        """The handler has had its turn."""
-
-    @property
-    def sock(self) -> socket.socket:
-        """What it waits for to be readable ..."""
-        return self._surplus.sock if self._told and self._surplus is not None else self._channel.sock
-
-    @property
-    def deadline(self) -> float:
-        """... until then."""
-        if self._told:
-            return 0.0 if self._surplus is None else self._surplus.machine.deadline
-        return self._channel.machine.deadline or 0.0
+        self._course = self._say(channel, exchange, surplus, seconds)
+        self.sock, self.deadline = next(self._course)
+        """What it waits for to be readable, and until when."""
 
     def turn(self, now: float) -> bool:
         """Begin, or go on; True: it is over. Never raises."""
-        channel = self._channel
         try:
-            if not self._begun:
-                self._begun, self._give_up = True, now + self._seconds
-                if self._exchange is not None:
-                    channel.begin(self._exchange, now)
-            if not self._told:
-                if self._exchange is not None:
-                    if not channel.turn(now):
-                        return False
-                    self.confirmed = channel.machine.result() is True
-                self._told = True
-                if not (self.confirmed or channel.gone):
-                    # Only a server whose handler has left reads on.
-                    self._surplus = None
-                elif self._surplus is not None:
-                    self._surplus.machine.begin(now, self._give_up)
-            return self._surplus is None or self._surplus.turn(now)
+            self.sock, self.deadline = self._course.send(now)
+        except StopIteration:
+            return True
         except Exception as error:  # noqa: BLE001  # nothing more is said, and the lease is left
-            self._told, self._surplus = True, None
             self.error = error
             return True
+        return False
+
+    def _say(
+        self,
+        channel: Channel,
+        exchange: Exchange[bool] | None,
+        surplus: OpenPort[SurplusMachine] | None,
+        seconds: float,
+    ) -> Generator[tuple[socket.socket, float], float, None]:
+        now = yield channel.sock, 0.0
+        give_up = now + seconds
+        if exchange is not None:
+            channel.begin(exchange, now)
+            while not channel.turn(now):
+                now = yield channel.sock, channel.machine.deadline or 0.0
+            self.confirmed = channel.machine.result() is True
+        if surplus is not None and (self.confirmed or channel.gone):
+            # Only a server whose handler has left reads on.
+            surplus.machine.begin(now, give_up)
+            while not surplus.turn(now):
+                now = yield surplus.sock, surplus.machine.deadline
 
 
 def say_goodbyes(goodbyes: Iterable[Goodbye]) -> None:

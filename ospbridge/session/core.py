@@ -66,10 +66,8 @@ if TYPE_CHECKING:
     from ospbridge.session.lease import SessionLease
     from ospbridge.task.base import Task
 
-__all__ = ["Resume", "Session", "SessionCore"]
+__all__ = ["Session", "SessionCore"]
 
-Resume: TypeAlias = "Callable[[FastPath | None], Exchange[object]]"
-"""Makes the exchange of a step from where its fast path was left; None: from its beginning."""
 Wait: TypeAlias = "Callable[[FastPath, Spinning], bool]"
 """Sleeps until there is something of a fast path; False where nothing comes."""
 SPINS: Final = 200
@@ -460,7 +458,9 @@ class SessionCore:
 class Session:
     """What a session is, whichever driver moves its datagrams; over a socket that is connected to the handler."""
 
-    def __init__(self, connection: Connection, *, spin: bool) -> None:
+    def __init__(self, connection: Connection, *, spin: bool, clock: Callable[[], float]) -> None:
+        self.clock: Final = clock
+        """The time, without any way to it: a step asks several times."""
         self.core = core = SessionCore(
             connection.server,
             connection.handler,
@@ -476,10 +476,6 @@ class Session:
         self._surplus = connection.surplus
         self._path: FastPath | None = None
         """That of the step that was begun, while no exchange has taken its place."""
-        self._resume: Resume | None = None
-        """Makes the exchange of that step."""
-        self._left: Left = None
-        """What ended the latest fast path."""
         self._quiet_at = 0.0
         """When it is left, if nothing comes."""
         self._failed: Exception | None = None
@@ -523,24 +519,36 @@ class Session:
 
     # --- steps and exchanges ---------------------------------------------------------------------------------------
 
-    def begin(self, what: Exchange[Any] | Resume, now: float) -> None:
-        """Start an exchange and send its first datagrams; ``result`` tells also what goes wrong here.
-
-        A function stands for a step with the inputs that were taken over, and makes an exchange only where that must
-        be: the result of a step that came as it should is its fast path.
-        """
+    def begin(self, exchange: Exchange[Any], now: float) -> None:
+        """Start an exchange and send its first datagrams; ``result`` tells also what goes wrong here."""
         self._path = self._failed = None
         try:
-            if callable(what):
-                self._resume = what
-                self._path = path = self.start_step(now)
-                self._quiet_at = now + SILENCE
-                if path is None or path.fallen_back:
-                    self._step_exchange(path, what, now)
-            else:
-                self.channel.begin(what, now)
+            self.channel.begin(exchange, now)
         except Exception as error:  # noqa: BLE001  # told by ``result``
             self._failed = error
+
+    def begin_step(self, now: float) -> None:
+        """The same for a step with the inputs that were taken over, on its fast path where that may be."""
+        self._path = self._failed = None
+        # What is there before a request is sent cannot be its answer. Were it taken for that, as the answers are of a
+        # step that a copy of the request ran, each step from then on would bring what the one before it did.
+        if self._poll.poll(0):
+            self.channel.drain(now)
+        path = self.core.path
+        if self.channel.trace is not None or not self.machine.start(path, now):
+            self._resume(None, None, now)
+            return
+        path.came = []
+        self._path = path
+        self._quiet_at = now + SILENCE
+        try:
+            send = self.channel.sock.send
+            for datagram in path.first:
+                send(datagram, MSG_DONTWAIT)
+        except OSError as error:
+            self.leave_fast_path(path, error)
+        else:
+            path.prepare()
 
     def turn(self, now: float, wait: Wait | None = None) -> bool:
         """Take in what there is, or that nothing came in time; True: it has ended.
@@ -548,16 +556,16 @@ class Session:
         ``wait``: see ``run_fast_path``; it must be short beside a silence.
         """
         path = self._path
-        if path is None or self._resume is None:
+        if path is None:
             return self._failed is not None or self.channel.turn(now)
         came = len(path.came)
         if self.run_fast_path(path, wait):
             return True
         if len(path.came) > came:
             self._quiet_at = min(now + SILENCE, path.began + self.machine.limits.step)
-        elif now >= self._quiet_at:
+        elif self._path is not None and now >= self._quiet_at:
             self.leave_fast_path(path, None)
-        return path.fallen_back and self._step_exchange(path, self._resume, now)
+        return self.ended
 
     @property
     def deadline(self) -> float:
@@ -570,43 +578,17 @@ class Session:
         return self._failed is not None or (self._path is None and self.machine.finished)
 
     def result(self) -> Any:
-        """A fast path at its end, or what an exchange returned. Raises the error that it ended with."""
+        """What an exchange returned, or the outcomes of a step. Raises the error that it ended with."""
         if self._failed is not None:
             raise self._failed
-        return self.machine.result() if self._path is None else self._path
-
-    def start_step(self, now: float) -> FastPath | None:
-        """Send the requests of a step with the inputs that were taken over, on its fast path.
-
-        None where an exchange must take the step, from its beginning; ``path.fallen_back``: from where that stands.
-        """
-        # What is there before a request is sent cannot be its answer. Were it taken for that, as the answers are of a
-        # step that a copy of the request ran, each step from then on would bring what the one before it did.
-        if self._poll.poll(0):
-            self.channel.drain(now)
-        path = self.core.path
-        if self.channel.trace is not None or not self.machine.start(path, now):
-            return None
-        path.fallen_back = False
-        path.came = []
-        try:
-            send = self.channel.sock.send
-            for datagram in path.first:
-                send(datagram, MSG_DONTWAIT)
-        except OSError as error:
-            self.leave_fast_path(path, error)
-        else:
-            path.prepare()
-        return path
+        return self.machine.result() if self._path is None else self._path.outcomes()
 
     def run_fast_path(self, path: FastPath, wait: Wait | None) -> bool:
         """Take in what a fast path brings, and answer it; True: all of it has come.
 
-        False where it was left (``path.fallen_back``), and where nothing is there and ``wait`` brings nothing. Without
-        ``wait`` only what is there already is taken in.
+        False where it was left, and where nothing is there and ``wait`` brings nothing. Without ``wait`` only what is
+        there already is taken in.
         """
-        if path.fallen_back:
-            return False
         receive, send = self.channel.sock.recv, self.channel.sock.send
         came = path.came
         # Beside a simulator that thinks for long, all that spinning could save of its acknowledgements is next to
@@ -647,21 +629,17 @@ class Session:
         return True
 
     def leave_fast_path(self, path: FastPath, left: Left) -> bool:
-        """False: the fast path ends here, and an exchange deals with what ended it."""
+        """False: the fast path ends here, and the exchange of the step deals with what ended it."""
         self.channel.count(path)
-        self._left = left
-        path.fallen_back = True
+        self._path = None
+        self._resume(path, left, self.clock())
         return False
 
-    def _step_exchange(self, path: FastPath | None, resume: Resume, now: float) -> bool:
-        """The exchange of a step goes on from where its fast path was left; True: it has ended already."""
-        self._path = self._failed = None
-        left, self._left = self._left, None
+    def _resume(self, path: FastPath | None, left: Left, now: float) -> None:
         try:
-            self.channel.resume(resume(path), now, left)
+            self.channel.resume(self.core.resume(path), now, left)
         except Exception as error:  # noqa: BLE001  # told by ``result``
             self._failed = error
-        return self.ended
 
     def inherit(self, previous: Session) -> None:
         """This session takes the place of ``previous``: what that saw of the server holds, and so may its requests."""

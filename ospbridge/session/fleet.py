@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from ospbridge.osp.client import Exchange
     from ospbridge.session.blocking import BlockingSession
-    from ospbridge.session.core import Resume
 
 __all__ = ["SessionFleet", "cores_wanted"]
 
@@ -40,24 +39,28 @@ class SessionFleet:
         self._spinning = Spinning(SPINS, enabled=spin, cores=cores)
         self._under_way: list[BlockingSession] = []
 
-    def run(self, work: Sequence[tuple[BlockingSession, Exchange[Any] | Resume]]) -> list[Any]:
+    def run(self, work: Sequence[tuple[BlockingSession, Exchange[Any] | None]]) -> list[Any]:
         """Each exchange's result, or the exception that it ended with, in the order of ``work``; see ``begin``."""
         self.begin(work)
         return self.finish()
 
-    def begin(self, work: Sequence[tuple[BlockingSession, Exchange[Any] | Resume]]) -> None:
+    def begin(self, work: Sequence[tuple[BlockingSession, Exchange[Any] | None]]) -> None:
         """Start all, each of a session of its own, and send what they say first. What was under way is given up.
 
-        ``finish`` must follow. A function stands for a step, as in ``Session.begin``.
+        ``finish`` must follow. None stands for a step with the inputs that were taken over.
         """
         with self.in_use:
             self.cancel(LocalProtocolError("a step was given up before its end"))
             try:
-                for session, what in work:
+                for session, exchange in work:
                     # Before it begins: what interrupts its beginning is to end it too.
                     self._under_way.append(session)
-                    if not session.in_use.closing:
-                        session.begin(what, monotonic())
+                    if session.in_use.closing:
+                        continue
+                    if exchange is None:
+                        session.begin_step(monotonic())
+                    else:
+                        session.begin(exchange, monotonic())
             except BaseException as error:
                 self.cancel(error)
                 raise

@@ -65,9 +65,9 @@ class TrioSession(Session):
     """
 
     def __init__(self, connection: Connection, *, spin: bool, linger: float = 0.0) -> None:
-        self.clock = trio.lowlevel.current_clock().current_time
-        """The time, without trio's way to it: a step asks several times."""
-        super().__init__(connection, spin=spin)
+        super().__init__(connection, spin=spin, clock=trio.lowlevel.current_clock().current_time)
+        self._begun = False
+        """Requests of the step that was taken up may have been sent."""
         self.yielded_at = 0.0
         """When other tasks had their turn in a step, or in anything else that was asked, by trio's clock."""
         self._linger = round(linger * 1000)
@@ -128,32 +128,30 @@ class TrioSession(Session):
         return self._try_step()
 
     def _try_step(self) -> dict[str, StepOutcome] | None:
-        self._resume = None
         now = self.clock()
-        if now - self.yielded_at > CHECKPOINT_EVERY:
-            return None
-        self.begin(self.core.resume, now)
-        path = self._path
-        return path.outcomes() if path is not None and self.run_fast_path(path, self._lingers) else None
+        self._begun = now - self.yielded_at <= CHECKPOINT_EVERY
+        if self._begun:
+            self.begin_step(now)
+            if (path := self._path) is not None and self.run_fast_path(path, self._lingers):
+                return path.outcomes()
+        return None
 
     async def finish_step(self) -> dict[str, StepOutcome]:
         """The rest of a step that was taken up. Raises as ``step``."""
         try:
-            while self._resume is None:
+            while not self._begun:
                 await self._checkpoint()
-                outcomes = self._try_step()
-                if outcomes is not None:
+                if outcomes := self._try_step():
                     return outcomes
-            if self._path is not None and not self._path.fallen_back:
+            if self._path is not None:
                 await self._wait()
             await self._await_end()
         except BaseException as error:
             self.machine.interrupt(error)
-            if self._resume is not None and not isinstance(error, Exception):
+            if self._begun and not isinstance(error, Exception):
                 self.machine.abandon_step()
             raise
-        found = self.result()
-        return found if type(found) is dict else found.outcomes()
+        return self.result()  # type: ignore[no-any-return]  # outcomes
 
     def _lingers(self, _: FastPath, spinning: Spinning) -> bool:
         """Whether something comes within the time for which other tasks may be kept from their turn."""

@@ -12,7 +12,6 @@ import pytest
 
 from ospbridge.errors import BarrierStuck, LocalProtocolError, SessionClosed, SessionLost, StepUncertain
 from ospbridge.osp.codes import Code
-from ospbridge.osp.fast_path import FastPath
 from ospbridge.osp.profile import DOCUMENT, Profile
 from ospbridge.osp.server import ServerMachine
 from ospbridge.osp.timing import Limits
@@ -55,7 +54,6 @@ def by_exchange(session: BlockingSession) -> Any:
 
 def on_its_way(session: BlockingSession) -> Any:
     session.core.fill(dict.fromkeys(session.controlled, ACTION))
-    return session.core.resume
 
 
 @pytest.fixture(params=[by_exchange, on_its_way])
@@ -64,17 +62,9 @@ def step(request: pytest.FixtureRequest) -> Work:
     return found
 
 
-class Fleet(SessionFleet):
-    """Tells what steps brought alike, whichever way they took."""
-
-    def finish(self) -> list[Any]:
-        results = super().finish()
-        return [found.outcomes() if isinstance(found, FastPath) else found for found in results]
-
-
 def test_each_gets_the_outcome_of_its_own_simulator(profile: Profile, step: Work) -> None:
     with sessions(*(SyntheticWorld(1, 3) for _ in range(4)), profile=profile) as several:
-        link = Fleet()
+        link = SessionFleet()
         for number in range(1, 10):
             for seed, result in enumerate(link.run([(s, step(s)) for s in several]), 1):
                 np.testing.assert_array_equal(result["agent"].outputs, expected(ACTION, number, 3, seed=seed))
@@ -99,7 +89,7 @@ class Thinking(SyntheticWorld):
 def test_thinking_simulators_think_at_the_same_time(spin: bool, step: Work) -> None:
     everybody = threading.Barrier(4)
     with sessions(*(Thinking(everybody) for _ in range(4))) as several:
-        link = Fleet(spin=spin, cores=1)
+        link = SessionFleet(spin=spin, cores=1)
         link.run([(s, step(s)) for s in several])
         results = link.run([(s, step(s)) for s in several])
     assert all("agent" in result for result in results)
@@ -117,7 +107,7 @@ def test_one_that_is_held_up_keeps_its_limit_and_the_others_have_their_results(s
         stuck.register("agent1")
         stuck.reset(1)
         other.register("agent2")
-        done, late = Fleet().run([(free, step(free)), (stuck, step(stuck))])
+        done, late = SessionFleet().run([(free, step(free)), (stuck, step(stuck))])
         assert isinstance(late, BarrierStuck)
         np.testing.assert_array_equal(done["agent"].outputs, expected(ACTION, 1, 3, seed=1))
 
@@ -128,7 +118,7 @@ def test_a_killed_simulator_is_told_and_the_others_go_on(step: Work) -> None:
             doomed = BLOCKING.connect(simulator)
             doomed.register("agent")
             doomed.reset(9)
-            link = Fleet()
+            link = SessionFleet()
             everybody = [several[0], doomed, several[1]]
             link.run([(s, step(s)) for s in everybody])
         for number in (2, 3):
@@ -141,7 +131,7 @@ def test_a_killed_simulator_is_told_and_the_others_go_on(step: Work) -> None:
 
 def test_an_error_of_one_exchange_is_its_result(step: Work) -> None:
     with sessions(SyntheticWorld(1, 3), SyntheticWorld(1, 3)) as (one, other):
-        link = Fleet()
+        link = SessionFleet()
         wrong, right = link.run([(one, one.core.step({})), (other, step(other))])
         assert isinstance(wrong, LocalProtocolError)
         assert "agent" in right
@@ -161,11 +151,11 @@ def interrupted_behind(call: Callable[..., Any]) -> Callable[..., Any]:
 
 def test_an_interrupted_step_is_taken_for_no_later_one(step: Work, monkeypatch: pytest.MonkeyPatch) -> None:
     with sessions(SyntheticWorld(1, 3), SyntheticWorld(1, 3)) as (one, other):
-        link = Fleet()
+        link = SessionFleet()
         for _ in range(3):
             link.run([(one, step(one)), (other, step(other))])
         with monkeypatch.context() as patch:
-            for owner, begins in ((Channel, "begin"), (BlockingSession, "start_step")):
+            for owner, begins in ((Channel, "begin"), (BlockingSession, "begin_step")):
                 patch.setattr(owner, begins, interrupted_behind(getattr(owner, begins)))
             with pytest.raises(KeyboardInterrupt):
                 link.begin([(one, step(one)), (other, step(other))])
@@ -187,7 +177,7 @@ def test_all_simulators_are_told_goodbye_before_one_that_hangs_is_given_up(
             told.append((id(machine), data))
 
     with sessions(*(SyntheticWorld(1, 3) for _ in range(3)), limits=Limits(close=0.7)) as several:
-        link = Fleet()
+        link = SessionFleet()
         link.begin([(s, step(s)) for s in several])
         monkeypatch.setattr(ServerMachine, "receive", silent)
         link.close(several)
@@ -201,7 +191,7 @@ def test_who_waited_behind_others_and_leaves_in_a_fleet_locks_nobody_out(profile
         leaving = busy_for_a_while(busy)
         late = BLOCKING.connect(busy, limits=Limits(connect=20.0))
         leaving.join(30)
-        Fleet().close([other, late])
+        SessionFleet().close([other, late])
         BLOCKING.connect(busy, limits=Limits(connect=20.0), reclaim_stale=False).close()
 
 
@@ -209,6 +199,6 @@ def test_sessions_that_were_given_up_free_their_agents_too() -> None:
     with sessions(SyntheticWorld(1, 3), SyntheticWorld(1, 3)) as several:
         given_up, _ = several
         given_up.machine.lost = SessionLost("silent for too long")
-        Fleet().close(several)
+        SessionFleet().close(several)
         with BlockingSession.connect(given_up.server, profile=DOCUMENT, reclaim_stale=False) as other:
             assert all(entry.available for entry in other.agents())

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ospbridge.envs.groups.rows import ActionRows
 from ospbridge.envs.sharing import LOSSES
-from ospbridge.osp.fast_path import FastPath
 from ospbridge.session.fleet import SessionFleet, cores_wanted
 from ospbridge.session.rebuild import Attempts
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from ospbridge.envs.groups.hub_group import HubGroup
     from ospbridge.osp.client import Exchange
     from ospbridge.session.blocking import BlockingSession
-    from ospbridge.session.core import Resume
 
 __all__ = ["DirectFleet", "Fleet", "HubFleet", "Turn"]
 
@@ -82,6 +80,8 @@ class DirectFleet:
         hosts = [group.shared.terms.simulator.host for group in groups]
         self._link = SessionFleet(spin=spin, cores=cores_wanted(hosts))
         self._turns: tuple[Turn, ...] = ()
+        self._plain: list[bool] = []
+        """Of each turn, whether it is a step of the session itself."""
         self._closed = False
 
     def actions(self, names: Sequence[str], rows: Any) -> Mapping[str, Any]:
@@ -90,7 +90,7 @@ class DirectFleet:
     def send(self, turns: Sequence[Turn]) -> None:
         groups = self.groups
         # An action that cannot be sent is told before anything has happened; then what may take its time.
-        work: dict[int, Exchange[Found] | Resume] = {
+        work: dict[int, Exchange[Found] | None] = {
             turn.group: groups[turn.group].stepping(turn.actions) for turn in turns if not turn.seed
         }
         for turn in turns:
@@ -98,6 +98,7 @@ class DirectFleet:
                 work[turn.group] = groups[turn.group].resetting(turn.seed)
         self._link.begin([(groups[turn.group].shared.session, work[turn.group]) for turn in turns])
         self._turns = tuple(turns)
+        self._plain = [work[turn.group] is None for turn in turns]
 
     def recv(self) -> list[Found | Exception]:
         results = self._link.finish()
@@ -110,11 +111,11 @@ class DirectFleet:
         ]
 
     def _conclude(self, results: list[Any]) -> None:
-        """Evaluate steps whose fast path came to its end. Those that end an episode ask more, side by side."""
+        """Evaluate steps of sessions themselves. Those that end an episode ask more, side by side."""
         asked: list[int] = []
         work: list[tuple[BlockingSession, Exchange[Found]]] = []
         for at, result in enumerate(results):
-            if type(result) is not FastPath:
+            if not self._plain[at] or isinstance(result, Exception):
                 continue
             group = self.groups[self._turns[at].group]
             results[at] = found = group.evaluate(result)

@@ -7,7 +7,6 @@ episodes of all are over.
 from __future__ import annotations
 
 from collections.abc import Generator
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -21,7 +20,6 @@ from ospbridge.errors import (
     SessionClosed,
 )
 from ospbridge.interface import unobserved
-from ospbridge.osp.fast_path import FastPath
 from ospbridge.session.rebuild import Attempts
 
 if TYPE_CHECKING:
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
     from ospbridge.interface import AgentInterface, BoxSpace, Feedback, Space, StepOutcome
     from ospbridge.osp.client import Exchange
     from ospbridge.session.blocking import BlockingSession
-    from ospbridge.session.core import Resume, SessionCore
+    from ospbridge.session.core import SessionCore
     from ospbridge.session.hub_client import NextNote
     from ospbridge.task.base import Task
 
@@ -196,17 +194,18 @@ class DirectGroup:
     def step(self, actions: Mapping[str, Any]) -> Found:
         """One step. Episodes that cannot be told exactly end truncated, with the reason."""
         session = self._open().session
-        result = _result(session, self.stepping(actions))
-        if isinstance(result, FastPath):
+        exchange = self.stepping(actions)
+        result = _result(session, exchange)
+        if exchange is None and not isinstance(result, Exception):
             result = self.evaluate(result)
             if isinstance(result, Generator):
                 result = _result(session, result)
         return self.stepped(result)
 
-    def stepping(self, actions: Mapping[str, Any]) -> Exchange[Found] | Resume:
+    def stepping(self, actions: Mapping[str, Any]) -> Exchange[Found] | None:
         """The exchange of a step, whose result or error ``stepped`` takes. Raises LocalProtocolError, nothing sent.
 
-        Or what makes it, where the step may be taken without: ``evaluate`` takes its fast path.
+        None for a step of the session itself: ``evaluate`` takes its outcomes.
         """
         core = self._open().session.core
         tasks = self._tasks
@@ -220,13 +219,10 @@ class DirectGroup:
         repeats = max([task.action_repeat for task in tasks.values()])
         self._found = {}
         self._stepping = tasks
-        if repeats == 1 and not core.watched:
-            return partial(self._evaluated, core, tasks, 1)
-        return self._evaluated(core, tasks, repeats)
+        return None if repeats == 1 else self._evaluated(core, tasks, repeats)
 
-    def evaluate(self, path: FastPath) -> Found | Exception | Exchange[Found]:
-        """A fast path came to its end: what ``stepped`` takes, or the exchange that has it as its result."""
-        outcomes = path.outcomes()
+    def evaluate(self, outcomes: Mapping[str, StepOutcome]) -> Found | Exception | Exchange[Found]:
+        """Of a step of the session: what ``stepped`` takes, or the exchange that has it as its result."""
         try:
             found = {
                 name: task.evaluate(outcomes[name], seed=self._seed) for name, task in self._stepping.items()
@@ -272,23 +268,13 @@ class DirectGroup:
         self._playing = list(self._stepping)
         self.shared.session.cancel_step()
 
-    def _evaluated(
-        self,
-        core: SessionCore,
-        tasks: Mapping[str, Task],
-        repeats: int,
-        path: FastPath | None = None,
-    ) -> Exchange[Found]:
-        """The step, repeated as the tasks want it: equally often for all, because all step together.
-
-        ``path``: where the first one was left.
-        """
+    def _evaluated(self, core: SessionCore, tasks: Mapping[str, Task], repeats: int) -> Exchange[Found]:
+        """The step, repeated as the tasks want it: equally often for all, because all step together."""
         found: dict[str, Feedback] = {}
         outcomes: Mapping[str, StepOutcome] = {}
         reason = ""
         for number in range(repeats):
-            outcomes = yield from core.resume(path)
-            path = None
+            outcomes = yield from core.resume(None)
             before = found
             found = {name: task.evaluate(outcomes[name], seed=self._seed) for name, task in tasks.items()}
             for name, feedback in before.items():
@@ -376,9 +362,9 @@ def _cut_actions(tasks: Mapping[str, Task], found: Found, missing: int) -> None:
                 feedback.truncated = tasks[name].cut_action(missing)
 
 
-def _result(session: BlockingSession, what: Exchange[Found] | Resume) -> Any:
-    """What comes of it, or the error that it ended with."""
+def _result(session: BlockingSession, exchange: Exchange[Found] | None) -> Any:
+    """What comes of it, or of a step, or the error that it ended with."""
     try:
-        return session.step_or(what) if callable(what) else session.run(what)
+        return session.step_filled() if exchange is None else session.run(exchange)
     except Exception as error:  # noqa: BLE001  # raised again where it is no loss
         return error
