@@ -46,13 +46,13 @@ def join(server: Server, profile: Profile | None, *, timeout: float) -> Line:
         server.family, server.address, profile, limits=Limits(connect=timeout), trace=server.trace
     )
     return Line(
-        found.sock,
-        found.profile,
+        found.channel.sock,
+        found.channel.machine.profile,
         server.address,
         found.handler,
         found.greeting,
         lease=found.lease,
-        others=found.surplus,
+        others=found.channel.surplus,
         trace=server.trace,
     )
 

@@ -40,9 +40,10 @@ MOST_AT_ONCE: Final = 10_000
 
 
 class Channel:
-    """A client machine and its socket, which is connected to the handler at ``port``. ``tally`` counts datagrams."""
+    """A client machine and its socket, which is connected to the handler at ``port``. ``tally`` counts datagrams.
 
-    __slots__ = ("_port", "gone", "machine", "sock", "tally", "trace")
+    ``surplus``: handlers that other INITs of ours are answered by, when this one has left.
+    """
 
     def __init__(
         self,
@@ -50,11 +51,13 @@ class Channel:
         machine: ClientMachine,
         *,
         port: int,
+        surplus: OpenPort[SurplusMachine] | None = None,
         trace: TraceWriter | None = None,
         tally: Tally | None = None,
     ) -> None:
         self.sock = sock
         self.machine = machine
+        self.surplus = surplus
         self.gone = False
         """The handler's port is closed: nobody is there to be told anything."""
         self.trace = trace
@@ -245,20 +248,14 @@ def surplus_port(
 class Goodbye:
     """The end of a session, without waiting: its handler is told first, then those that answer its other INITs.
 
-    ``exchange`` None: nobody is left to be told. ``seconds``: when it is given up.
+    ``exchange`` None: nobody is left to be told.
     """
 
-    def __init__(
-        self,
-        channel: Channel,
-        exchange: Exchange[bool] | None,
-        surplus: OpenPort[SurplusMachine] | None,
-        seconds: float,
-    ) -> None:
+    def __init__(self, channel: Channel, exchange: Exchange[bool] | None) -> None:
         self.confirmed = False
         self.error: Exception | None = None
         """What the exchange ended with."""
-        self._course = self._say(channel, exchange, surplus, seconds)
+        self._course = self._say(channel, exchange)
         self.sock, self.deadline = next(self._course)
         """What it waits for to be readable, and until when."""
 
@@ -274,19 +271,16 @@ class Goodbye:
         return False
 
     def _say(
-        self,
-        channel: Channel,
-        exchange: Exchange[bool] | None,
-        surplus: OpenPort[SurplusMachine] | None,
-        seconds: float,
+        self, channel: Channel, exchange: Exchange[bool] | None
     ) -> Generator[tuple[socket.socket, float], float, None]:
         now = yield channel.sock, 0.0
-        give_up = now + seconds
+        give_up = now + channel.machine.limits.close
         if exchange is not None:
             channel.begin(exchange, now)
             while not channel.turn(now):
                 now = yield channel.sock, channel.machine.deadline or 0.0
             self.confirmed = channel.machine.result() is True
+        surplus = channel.surplus
         if surplus is not None and (self.confirmed or channel.gone):
             # Only a server whose handler has left reads on.
             surplus.machine.begin(now, give_up)

@@ -37,6 +37,7 @@ from ospbridge.session.lease import (
     told_of_leases,
 )
 from ospbridge.transport.addresses import parse_endpoint, resolve
+from ospbridge.transport.admission import closed_on_error
 from ospbridge.transport.udp import LARGEST_DATAGRAM, closed_port_probe, connect_to, open_udp
 
 if TYPE_CHECKING:
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from ospbridge.observe.tally import Tally
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.osp.client import Exchange
-    from ospbridge.osp.connect import SurplusMachine
     from ospbridge.osp.profile import Profile
     from ospbridge.session.lease import Lease, LeaseFile
 
@@ -101,49 +101,37 @@ RESTARTS: Final = LastTime()
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """A handler that has answered, and a socket of ours that is connected to it."""
+    """A handler that has answered, and a channel to it."""
 
-    sock: socket.socket
+    channel: Channel
     server: Endpoint
     handler: Endpoint
-    profile: Profile
-    limits: Limits
-    greeting: bytes
-    """Its answer to the INIT."""
-    early: list[bytes]
-    """What it sent before the socket was connected to it."""
     lease: SessionLease
-    surplus: OpenPort[SurplusMachine] | None
-    """Handlers that other INITs of ours are answered by, when this one has left."""
+    leases: Path | None = None
+    greeting: bytes = b""
+    """The handler's answer to the INIT."""
     freed: tuple[str, ...] = ()
-    """Agents of dead sessions of ours that were freed while nobody answered."""
+    """Agents of dead sessions of ours that were given back on the way."""
     remark: str = ""
     """What users are to be told of it."""
-    trace: TraceWriter | None = None
-    tally: Tally | None = None
-    leases: Path | None = None
 
-    def channel(self, machine: ClientMachine | None = None) -> Channel:
-        """For a machine, which hears first what the handler sent before."""
-        machine = machine or ClientMachine(self.profile, limits=self.limits, peer=str(self.server))
-        channel = Channel(self.sock, machine, port=self.handler.port, trace=self.trace, tally=self.tally)
-        early, self.early = self.early, []
-        for data in early:
-            channel.take(data, monotonic())
-        return channel
-
-    def close(self, channel: Channel, exchange: Exchange[bool]) -> None:
-        """Say goodbye, by an exchange of that channel."""
-        goodbye = Goodbye(channel, exchange, self.surplus, self.limits.close)
+    def close(self, exchange: Exchange[bool]) -> None:
+        """Say goodbye, by an exchange of its channel."""
+        goodbye = Goodbye(self.channel, exchange)
         try:
             say_goodbyes([goodbye])
             if goodbye.confirmed:
                 self.lease.end()
         finally:
             GOODBYES.note(self.server)
-            if self.surplus is not None:
-                self.surplus.sock.close()
-            self.lease.close()
+            self.drop()
+
+    def drop(self) -> None:
+        """Let go of all, without a word."""
+        if self.channel.surplus is not None:
+            # Whoever finds the lease unlocked takes it that its port can be had.
+            self.channel.surplus.sock.close()
+        self.lease.close()
 
 
 def join(
@@ -192,16 +180,17 @@ def join(
         connection = found(pauses=pauses)
     if not reclaim_stale:
         return connection
-    channel = connection.channel()
+    machine = connection.channel.machine
     try:
         freed = (*connection.freed, *free_dead_sessions(server, leases, limits, check))
-        locked = _only_freed_by_a_restart(connection, channel)
-    except BaseException:
-        connection.close(channel, leave(channel.machine, ()))
+        locked = _only_freed_by_a_restart(connection)
+    except BaseException as error:
+        machine.interrupt(error)
+        connection.close(leave(machine, ()))
         raise
     if locked:
         sleep(GOODBYES.left(server))
-        connection.close(channel, restart(channel.machine, server, leases, connection.lease))
+        connection.close(restart(machine, server, leases, connection.lease))
         RESTARTS.note(server)
         connection = found()
         connection.remark = (
@@ -212,12 +201,12 @@ def join(
     return connection
 
 
-def _only_freed_by_a_restart(connection: Connection, channel: Channel) -> list[str]:
+def _only_freed_by_a_restart(connection: Connection) -> list[str]:
     """Taken agents that only a restart of the communication frees, where that disturbs nobody else."""
-    server, leases = connection.server, connection.leases
-    if not connection.profile.deaf_after_closed_port or not left_behind(server, leases):
-        return []
+    server, leases, channel = connection.server, connection.leases, connection.channel
     machine = channel.machine
+    if not machine.profile.deaf_after_closed_port or not left_behind(server, leases):
+        return []
     channel.begin(roster.overview(machine), monotonic())
     while not channel.turn(monotonic()):
         wait_readable([channel.sock], machine.deadline or 0.0)
@@ -283,21 +272,17 @@ def find_handler(
         port.say()
         lease.close()
         raise
-    return Connection(
-        sock=port.sock,
-        server=server,
-        handler=handler,
-        profile=spoken,
-        limits=limits,
-        greeting=machine.greeting,
-        early=early,
-        lease=lease,
+    channel = Channel(
+        port.sock,
+        ClientMachine(spoken, limits=limits, peer=str(server)),
+        port=handler.port,
         surplus=surplus_port(port.sock, server, spoken, machine.owed, trace),
-        freed=tuple(freed),
         trace=trace,
         tally=tally,
-        leases=leases,
     )
+    for data in early:
+        channel.take(data, monotonic())
+    return Connection(channel, server, handler, lease, leases, machine.greeting, tuple(freed))
 
 
 def _turn(port: OpenPort[ConnectMachine], probe: socket.socket, lease: SessionLease) -> bool:
@@ -344,38 +329,34 @@ class DeadSession:
     Its handler is connected to the dead client's address, so its successor binds that very port. ``close`` must follow.
     """
 
-    def __init__(self, lease: Lease, file: LeaseFile, limits: Limits, *, no_later: float | None) -> None:
+    def __init__(self, lease: Lease, file: LeaseFile, limits: Limits) -> None:
         profile = replace(
             PROFILES[lease.profile], end_marker=lease.marked or PROFILES[lease.profile].end_marker
         )
         family, handler = resolve(Endpoint(lease.server, lease.handler_port))
-        self._sock = open_udp(family, local_port=lease.local_port, local_host=lease.local_host)
-        try:
-            self._sock.connect((handler.host, handler.port))
-        except BaseException:
-            self._sock.close()
-            raise
-        if no_later is not None:
-            limits = replace(limits, close=max(min(limits.close, no_later - monotonic()), 0.01))
+        with closed_on_error(
+            open_udp(family, local_port=lease.local_port, local_host=lease.local_host)
+        ) as sock:
+            sock.connect((handler.host, handler.port))
         machine, exchange = machine_to_leave(
             profile, limits, lease.agents.values(), peer=f"the old handler {handler}", events=lease.events
         )
         self._lease, self._file = lease, file
-        self._channel = Channel(self._sock, machine, port=lease.handler_port)
         # From here on, since the server may read on as soon as it hears the goodbye.
-        self._surplus = surplus_port(self._sock, lease.endpoint, profile, lease.owed)
-        self.goodbye = Goodbye(self._channel, exchange, self._surplus, limits.close)
+        surplus = surplus_port(sock, lease.endpoint, profile, lease.owed)
+        self._channel = Channel(sock, machine, port=handler.port, surplus=surplus)
+        self.goodbye = Goodbye(self._channel, exchange)
 
     def close(self, *, silence_counts: bool) -> tuple[str, ...]:
         """Behind the goodbye. The lease is gone, or is left to the next one. Returns the agents that were freed."""
-        goodbye, server = self.goodbye, self._lease.endpoint
-        self._sock.close()
-        if self._surplus is not None:
-            self._surplus.sock.close()
+        goodbye, channel, server = self.goodbye, self._channel, self._lease.endpoint
+        channel.sock.close()
+        if channel.surplus is not None:
+            channel.surplus.sock.close()
         GOODBYES.note(server)
         if isinstance(goodbye.error, SessionLost) and not isinstance(goodbye.error, SessionEvicted):
             note_loss(server, self._lease.agents, "was found dead")
-        heard = goodbye.confirmed or goodbye.error is not None or self._channel.gone
+        heard = goodbye.confirmed or goodbye.error is not None or channel.gone
         if heard or silence_counts:
             self._file.tried(self._lease, heard=heard)
         else:
@@ -388,8 +369,10 @@ def _dead_sessions(
     server: Endpoint, directory: Path | None, limits: Limits, no_later: float | None
 ) -> Iterator[DeadSession]:
     for lease, file in stale_leases(server, directory):
+        if no_later is not None:
+            limits = replace(limits, close=max(min(limits.close, no_later - monotonic()), 0.01))
         try:
-            yield DeadSession(lease, file, limits, no_later=no_later)
+            yield DeadSession(lease, file, limits)
         except BaseException as error:
             # Its host may be gone for good. Or its port is somebody else's just now, or still that of the dead: the
             # system closes what a killed process had open in an order of its own, a lock perhaps before a socket.

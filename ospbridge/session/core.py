@@ -46,6 +46,7 @@ from ospbridge.session.channel import Goodbye
 from ospbridge.session.connect import GOODBYES, machine_to_leave, restart
 from ospbridge.session.lease import explained, forget_loss, note_loss
 from ospbridge.task.variables import components_in
+from ospbridge.toml.nearest import nearest
 from ospbridge.transport.addresses import is_of_this_host
 from ospbridge.transport.guardian import take_problem
 from ospbridge.transport.spinning import Spinning
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
     from ospbridge.interface import Endpoint
     from ospbridge.osp.notices import Notice
     from ospbridge.osp.profile import Profile
-    from ospbridge.osp.timing import Limits
     from ospbridge.session.channel import Left
     from ospbridge.session.connect import Connection
     from ospbridge.session.lease import SessionLease
@@ -86,17 +86,17 @@ class SessionCore:
         self,
         server: Endpoint,
         handler: Endpoint,
-        profile: Profile,
+        machine: ClientMachine,
         *,
-        limits: Limits,
         leases: Path | None = None,
         lease: SessionLease | None = None,
     ) -> None:
         self.server = server
         self.handler = handler
-        limits = replace(limits, close=max(limits.close - AROUND, limits.close / 2))
-        self.machine = ClientMachine(profile, limits=limits, peer=str(server))
-        self.machine.pace.curable = profile.loses_wakeups and is_of_this_host(server.host)
+        self.machine = machine
+        limits = machine.limits
+        machine.limits = replace(limits, close=max(limits.close - AROUND, limits.close / 2))
+        machine.pace.curable = machine.profile.loses_wakeups and is_of_this_host(server.host)
         self.agents: tuple[AgentEntry, ...] = ()
         self.requests: dict[str, StepRequest] = {}
         """Controlled agents by name, in the order of registration, with their prepared step requests."""
@@ -386,8 +386,9 @@ class SessionCore:
         m = self.machine
         entry = yield from find_value(m, name)
         if entry is None:
-            hint = names.did_you_mean(name, m.values.entries)
-            raise ValueNotFound(f"{m.peer} has no value {name!r}", hint=hint)
+            raise ValueNotFound(
+                f"{m.peer} has no value {name!r}", hint=nearest(name, m.values.entries, most=1)
+            )
         return entry
 
     def _forgotten(self, name: str) -> ValueNotFound:
@@ -461,19 +462,18 @@ class Session:
     def __init__(self, connection: Connection, *, spin: bool, clock: Callable[[], float]) -> None:
         self.clock: Final = clock
         """The time, without any way to it: a step asks several times."""
-        self.core = core = SessionCore(
+        self.channel = connection.channel
+        self.machine = machine = self.channel.machine
+        self.core = SessionCore(
             connection.server,
             connection.handler,
-            connection.profile,
-            limits=connection.limits,
+            machine,
             leases=connection.leases,
             lease=connection.lease,
         )
-        self.machine = core.machine
-        self.channel = connection.channel(core.machine)
         self.closed = False
         """Nothing can be asked any more; closing has no more to do."""
-        self._surplus = connection.surplus
+        self._connection = connection
         self._path: FastPath | None = None
         """That of the step that was begun, while no exchange has taken its place."""
         self._quiet_at = 0.0
@@ -481,14 +481,14 @@ class Session:
         self._failed: Exception | None = None
         """Why nothing could be begun."""
         self._poll = select.poll()
-        self._poll.register(connection.sock, select.POLLIN)
+        self._poll.register(self.channel.sock, select.POLLIN)
         self._spin(enabled=spin)
         if connection.remark:
-            core.machine.notices.remark(connection.remark)
+            machine.notices.remark(connection.remark)
         # Requests of the dead outlive their sessions.
-        core.machine.episode.barrier_unknown = bool(connection.freed)
+        machine.episode.barrier_unknown = bool(connection.freed)
         if problem := take_problem():
-            core.machine.notices.remark(
+            machine.notices.remark(
                 f"no guardian protects the agents of this process: {problem}; if it is killed, they may stay taken"
             )
 
@@ -655,25 +655,21 @@ class Session:
             # It may be there again, and would keep the agents.
             exchange = self.core.revive()
             self.machine = self.channel.machine = self.core.machine
-        return Goodbye(self.channel, exchange, self._surplus, self.machine.limits.close)
+        return Goodbye(self.channel, exchange)
 
     def left(self, *, confirmed: bool) -> None:
         """The ``goodbye`` ended so: nothing more is to be said, to its handler or another."""
-        core, over = self.core, self.over
+        over, evicted, lease = self.over, self.core.evicted, self._connection.lease
         if not over:
             GOODBYES.note(self.server)
         try:
-            if (confirmed or over) and core.lease is not None:
-                core.lease.end(refused=not (confirmed or core.evicted))
-            if not confirmed and not core.evicted:
+            if confirmed or over:
+                lease.end(refused=not (confirmed or evicted))
+            if not (confirmed or evicted):
                 note_loss(self.server, self.controlled, "was given up")
         finally:
             self._drop()
 
     def _drop(self) -> None:
         self.closed = True
-        if self._surplus is not None:
-            # Whoever finds the lease unlocked takes it that its port can be had.
-            self._surplus.sock.close()
-        if self.core.lease is not None:
-            self.core.lease.close()
+        self._connection.drop()

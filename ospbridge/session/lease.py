@@ -21,7 +21,7 @@ from collections import Counter
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import msgspec
 
@@ -256,23 +256,28 @@ def stale_leases(server: Endpoint, directory: Path | None = None) -> Iterator[tu
             file.abandon()
 
 
-def _held(server: Endpoint, directory: Path | None) -> list[tuple[Path | None, Lease]]:
-    """Leases with ``server`` that somebody has locked."""
-    held = []
+class _Found(NamedTuple):
+    """A lease that lies there."""
+
+    lease: Lease
+    path: Path | None
+    age: float
+    held: bool
+    """By a session that lives, or its guardian."""
+
+
+def _found(server: Endpoint, directory: Path | None) -> list[_Found]:
+    """All leases with ``server``, of which nobody else takes notice."""
+    found = []
     for lease, file, locked in _leases(server, directory):
-        if not locked:
-            held.append((file.path, lease))
+        found.append(_Found(lease, file.path, file.age(), not locked))
         file.abandon()
-    return held
+    return found
 
 
 def left_behind(server: Endpoint, directory: Path | None) -> list[str]:
     """Agents that lost sessions, of any of our processes, had or had asked for, and that nobody has freed."""
-    names: list[str] = []
-    for lease, file in stale_leases(server, directory):
-        file.abandon()
-        names += lease.agents
-    return names
+    return [name for found in _found(server, directory) if not found.held for name in found.lease.agents]
 
 
 def forget_all(server: Endpoint, directory: Path | None) -> None:
@@ -283,7 +288,7 @@ def forget_all(server: Endpoint, directory: Path | None) -> None:
 
 def being_freed(server: Endpoint, directory: Path | None = None) -> bool:
     """Whether a guardian says goodbye just now: a lease with ``server`` is held, and its session's process is gone."""
-    return any(_gone(lease.pid) for _, lease in _held(server, directory))
+    return any(found.held and _gone(found.lease.pid) for found in _found(server, directory))
 
 
 def _gone(pid: int) -> bool:
@@ -308,9 +313,10 @@ def locked_by_the_dead(
     agent may be somebody else's.
     """
     taken = [entry.name for entry in entries if not entry.available]
-    if Counter(taken) - Counter(left_behind(server, directory)):
-        return []
-    return [] if any(path != own for path, _ in _held(server, directory)) else taken
+    leases = _found(server, directory)
+    dead = Counter(name for found in leases if not found.held for name in found.lease.agents)
+    others = Counter(taken) - dead or any(found.held and found.path != own for found in leases)
+    return [] if others else taken
 
 
 # --- the lease of a session -----------------------------------------------------------------------------------------
@@ -429,31 +435,6 @@ def forget_loss(server: Endpoint, agent: str) -> None:
     _losses.pop((server, agent), None)
 
 
-def _known(
-    agents: Collection[str], server: Endpoint, directory: Path | None, *, within: float
-) -> tuple[str, str] | None:
-    """What to tell of these agents, and the hint; None where nothing of ours was lost that had one of them."""
-    now = monotonic()
-    lost = {
-        name: loss
-        for name in agents
-        if (loss := _losses.get((server, name))) is not None and now - loss[1] < within
-    }
-    dead = set(left_behind(server, directory)).intersection(agents)
-    if dead:
-        told = f"a session of ours was lost that may still have {', '.join(sorted(dead))}, and its lease is there"
-        hint = f"try again: each new session says goodbye for the lost one; where nobody hears it, {FREE_ALL}"
-    elif lost:
-        how, at = max(lost.values(), key=lambda loss: loss[1])
-        told = f"a session of ours that may still have {', '.join(lost)} {how} {now - at:.1f} s ago"
-        hint = f"try again in a moment; where it stays taken, stop whoever has it by now, or {FREE_ALL}"
-    else:
-        return None
-    if theirs := sorted({*agents}.difference(dead, lost)):
-        told += f"; {', '.join(theirs)}: controlled by another client"
-    return told, hint
-
-
 @contextmanager
 def explained(server: Endpoint, directory: Path | None, *, waited: float = 0.0) -> Iterator[None]:
     """An AgentTaken or BarrierStuck of the body says what is known of lost sessions of our own that had these agents.
@@ -463,10 +444,25 @@ def explained(server: Endpoint, directory: Path | None, *, waited: float = 0.0) 
     try:
         yield
     except (AgentTaken, BarrierStuck) as error:
-        known = _known(error.agents, server, directory, within=RECENT + waited)
-        if known is None:
+        now = monotonic()
+        lost = {
+            name: loss
+            for name in error.agents
+            if (loss := _losses.get((server, name))) is not None and now - loss[1] < RECENT + waited
+        }
+        dead = sorted({*left_behind(server, directory)}.intersection(error.agents))
+        if dead:
+            told = f"a session of ours was lost that may still have {', '.join(dead)}, and its lease is there"
+            hint = f"try again: each new session says goodbye for the lost one; where nobody hears it, {FREE_ALL}"
+        elif lost:
+            how, at = max(lost.values(), key=lambda loss: loss[1])
+            told = f"a session of ours that may still have {', '.join(lost)} {how} {now - at:.1f} s ago"
+            hint = f"try again in a moment; where it stays taken, stop whoever has it by now, or {FREE_ALL}"
+        else:
             raise
-        (told, hint), names = known, ", ".join(dict.fromkeys(error.agents))
+        if theirs := sorted({*error.agents}.difference(dead, lost)):
+            told += f"; {', '.join(theirs)}: controlled by another client"
+        names = ", ".join(dict.fromkeys(error.agents))
         if isinstance(error, BarrierStuck):
             who = f"agent {names} must be voted for too; {told}"
             raise BarrierStuck(error.what, hint=hint, who=who, agents=error.agents) from None
@@ -485,18 +481,15 @@ def told_of_leases(server: Endpoint, directory: Path | None, *, said_goodbye: bo
     try:
         yield
     except SimulatorSilent as error:
-        left = []
-        for lease, file in stale_leases(server, directory):
-            has = f" with {', '.join(lease.agents)}" if lease.agents else ""
-            left.append(
-                f"process {lease.pid}{has} that ended without a goodbye (lease of {_ago(file.age())})"
-            )
-            file.abandon()
-        if not left:
+        dead = [found for found in _found(server, directory) if not found.held]
+        if not dead:
             raise
-        more = f", and for {len(left) - 1} more" if len(left) > 1 else ""
+        lease = dead[0].lease
+        has = f" with {', '.join(lease.agents)}" if lease.agents else ""
+        more = f", and for {len(dead) - 1} more" if len(dead) > 1 else ""
         raise SimulatorSilent(
-            f"{error.message}; it may still wait for a session of {left[0]}{more}",
+            f"{error.message}; it may still wait for a session of process {lease.pid}{has} that ended without a "
+            f"goodbye (lease of {_ago(dead[0].age)}){more}",
             hint=f"{IN_VAIN if said_goodbye else NOT_SAID}; else {error.hint}",
         ) from None
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
 from operator import index
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import AgentNotFound, AgentTaken, LocalProtocolError
 from ospbridge.interface import chosen
 from ospbridge.osp.wire import INT_MAX, INT_MIN
+from ospbridge.toml.nearest import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Sequence
+    from collections.abc import Container, Sequence
 
     from ospbridge.interface import AgentEntry, Endpoint, Match
 
-__all__ = ["NO_SCENE", "agent_name", "choose", "did_you_mean", "seed_of", "text_of", "unknown_agent"]
+__all__ = ["NO_SCENE", "agent_name", "choose", "seed_of", "text_of", "unknown_agent"]
 
 NO_SCENE: Final = (
     "a simulator that was just started may have to load its scene yet; try again, or load one that has agents"
@@ -91,10 +91,4 @@ def unknown_agent(agents: Sequence[AgentEntry], name: str, *, server: Endpoint) 
     told = f"{server} has no agent {name!r}; it" if name else f"{server}"
     if not names:
         return AgentNotFound(f"{told} offers no agents at all", hint=NO_SCENE)
-    return AgentNotFound(f"{told} offers {', '.join(names)}", hint=did_you_mean(name, names))
-
-
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """A hint; empty where nothing is like ``name``."""
-    near = difflib.get_close_matches(name, list(names), n=1)
-    return f"did you mean {near[0]!r}?" if near else ""
+    return AgentNotFound(f"{told} offers {', '.join(names)}", hint=nearest(name, names, most=1))

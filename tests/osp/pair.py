@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from ospbridge.interface import Endpoint
-from ospbridge.osp.client import Exchange
+from ospbridge.osp.client import ClientMachine, Exchange
 from ospbridge.osp.codes import SIMULATION_TIME
 from ospbridge.osp.connect import ConnectMachine
 from ospbridge.osp.profile import Profile
@@ -275,7 +275,9 @@ class Client:
         if machine.finished:
             self._connecting = None
             assert machine.answered is not None
-            self._conversation = SessionCore(MAIN, *machine.answered, limits=self.limits)
+            handler, profile = machine.answered
+            client = ClientMachine(profile, limits=self.limits, peer=str(MAIN))
+            self._conversation = SessionCore(MAIN, handler, client)
 
     def inherit(self, before: Client) -> None:
         """Take the place of a session that ended."""

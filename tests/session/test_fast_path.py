@@ -29,6 +29,7 @@ from ospbridge.osp.notices import WorldReset
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.timing import Limits
 from ospbridge.session.blocking import BlockingSession
+from ospbridge.session.channel import Channel
 from ospbridge.session.connect import Connection
 from ospbridge.session.fleet import SessionFleet
 from ospbridge.session.lease import SessionLease
@@ -82,11 +83,9 @@ class Line:
         address = self.address
         lease = SessionLease(self.client, address, self._directory)
         lease.hold(address, DOCUMENT, owed=0)
-        connection = Connection(
-            self.client, address, address, DOCUMENT, Limits(), b"", [], lease, None, tally=self.tally
-        )
+        channel = Channel(self.client, self.machine, port=address.port, tally=self.tally)
+        connection = Connection(channel, address, address, lease)
         made = (TrioSession if self.driver == "trio" else BlockingSession)(connection, spin=True)
-        made.machine = made.core.machine = made.channel.machine = self.machine
         made.core.requests = {request.name: request for request in self.requests}
         made.core.filled = tuple(self.requests)
         self.sessions.append(made)
