@@ -63,13 +63,9 @@ def tune(
         process = scheduling.owner_of(simulator)
         before = scheduling.threads_of(process)
         paces = [_pace(simulator, timeout)] if measure else []
-        if undo:
-            scheduling.ordinary(process)
-            scheduling.unpin(process)
-        else:
-            if core is not None:
-                scheduling.pin(process, core)
-            scheduling.batch(process)
+        if undo or core is not None:
+            scheduling.pin(process, core)
+        scheduling.batch(process, undo=undo)
         after = scheduling.threads_of(process)
         if measure:
             # What kept it from being measured before would again.

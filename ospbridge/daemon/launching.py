@@ -14,8 +14,7 @@ import trio
 from ospbridge.errors import SessionLost, SimulatorNotFound, SimulatorNotStarted
 from ospbridge.hub.status import LaunchStatus
 from ospbridge.launch import cores
-from ospbridge.launch.ports import check_free
-from ospbridge.launch.simulator import FELT, LaunchedSimulator
+from ospbridge.launch.simulator import FELT, LaunchedSimulator, check_free
 from ospbridge.observe import logs
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -20,7 +20,24 @@ PORT: Final = "{port}"
 OWN_WORLD: Final = ("-m", "ospbridge", "sim")
 READY: Final = 60.0
 """Seconds that a simulator may take to answer; one with a large scene takes a while."""
-KEYS: Final = ("command", "cwd", "env", "log", "ready")
+KEYS: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
+    "command": ("a command, as a list or a text, a table or True", lambda _: True),
+    "cwd": ("a directory", lambda given: isinstance(given, str | os.PathLike)),
+    "env": (
+        "a table of texts, such as {'DISPLAY': ':0'}",
+        lambda given: (
+            isinstance(given, Mapping) and all(isinstance(x, str) for pair in given.items() for x in pair)
+        ),
+    ),
+    "log": ("a file", lambda given: isinstance(given, str | os.PathLike) and bool(os.fspath(given))),
+    "ready": (
+        "a positive number of seconds",
+        lambda given: (
+            isinstance(given, int | float) and not isinstance(given, bool) and 0 < given < float("inf")
+        ),
+    ),
+}
+"""What a table holds: what each key is, and whether a value is that."""
 EXAMPLE: Final = 'for instance launch=["NerdSim", "-env", "world.xml", "-p", "{port}"]'
 
 
@@ -56,23 +73,34 @@ class LaunchSpec:
 
 
 def launch_spec(
-    given: object, *, scenario: str | None = None, pin: object = "auto", batch: object = True
+    given: object, *, scenario: str | None = None, pin: Any = "auto", batch: object = True
 ) -> LaunchSpec:
     """What ``launch=`` means: a list, a text as a shell has it, a table, or True for the world of ``scenario``.
 
     Raises UsageError for what cannot be started, with what was expected and what came.
     """
-    table = dict(given) if isinstance(given, Mapping) else {"command": given}
-    for key in table:
+    table: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {"command": given}
+    if "command" not in table:
+        raise UsageError("launch has no command", hint=EXAMPLE)
+    for key, value in table.items():
         if key not in KEYS:
             raise UsageError(
                 f"launch has the unknown key {key!r}",
                 hint=nearest(str(key), KEYS) or f"its keys are {', '.join(KEYS)}",
             )
-    if "command" not in table:
-        raise UsageError("launch has no command", hint=EXAMPLE)
-    cwd = _directory(table.get("cwd"))
-    env = _variables(table.get("env"))
+        what, fits = KEYS[key]
+        if value is not None and not fits(value):
+            raise UsageError(f"launch's {key} is {what}, got {value!r}")
+    if pin is not False and pin is not None and pin != "auto" and (type(pin) is not int or pin < 0):
+        raise UsageError(
+            f"pin is 'auto', the number of a core, or False, got {pin!r}", hint="see `lscpu` for the cores"
+        )
+    if not isinstance(batch, bool):
+        raise UsageError(f"batch is True or False, got {batch!r}")
+    cwd = Path(table.get("cwd") or ".").expanduser().absolute()
+    if not cwd.is_dir():
+        raise UsageError(f"launch's cwd {cwd} is no directory", hint="make it, or name another one")
+    env, log, ready = table.get("env"), table.get("log"), table.get("ready")
     command = _command(table["command"], scenario)
     if not any(PORT in word for word in command):
         raise UsageError(
@@ -80,13 +108,13 @@ def launch_spec(
             hint=f"write {PORT} where its port belongs, {EXAMPLE}",
         )
     return LaunchSpec(
-        command=(_program(command[0], cwd, env), *command[1:]),
+        command=(_program(command[0], cwd, env or {}), *command[1:]),
         cwd=cwd,
-        env=env,
-        log=_log(table.get("log"), cwd),
-        ready=_ready(table.get("ready", READY)),
-        pin=_pin(pin),
-        batch=_flag(batch),
+        env=dict(env or {}),
+        log=None if log is None else cwd / Path(log).expanduser(),
+        ready=READY if ready is None else float(ready),
+        pin=None if pin is False else pin,
+        batch=batch,
     )
 
 
@@ -110,9 +138,7 @@ def _command(given: object, scenario: str | None) -> tuple[str, ...]:
     elif isinstance(given, Sequence) and all(isinstance(word, str | os.PathLike) for word in given):
         words = tuple(map(os.fspath, given))
     else:
-        raise UsageError(
-            f"launch is a command, as a list or a text, a table or True, got {given!r}", hint=EXAMPLE
-        )
+        raise UsageError(f"launch is {KEYS['command'][0]}, got {given!r}", hint=EXAMPLE)
     if not words or not words[0]:
         raise UsageError("launch names no program", hint=EXAMPLE)
     return words
@@ -137,57 +163,3 @@ def _program(named: str, cwd: Path, env: Mapping[str, str]) -> str:
             hint="install it, or give its path, such as ./" + named,
         )
     return os.path.abspath(found)  # noqa: PTH100  # a relative entry of PATH means the directory of now
-
-
-def _directory(given: object) -> Path:
-    if given is None:
-        return Path.cwd()
-    if not isinstance(given, str | os.PathLike):
-        raise UsageError(f"launch's cwd is a directory, got {given!r}")
-    directory = Path(given).expanduser().absolute()
-    if not directory.is_dir():
-        raise UsageError(f"launch's cwd {directory} is no directory", hint="make it, or name another one")
-    return directory
-
-
-def _variables(given: object) -> dict[str, str]:
-    if given is None:
-        return {}
-    fits = isinstance(given, Mapping) and all(isinstance(x, str) for pair in given.items() for x in pair)
-    if not fits:
-        raise UsageError(
-            f"launch's env is a table of texts, got {given!r}", hint='for instance env={"DISPLAY": ":0"}'
-        )
-    assert isinstance(given, Mapping)
-    return dict(given)
-
-
-def _log(given: object, cwd: Path) -> Path | None:
-    if given is None:
-        return None
-    if not isinstance(given, str | os.PathLike) or not os.fspath(given):
-        raise UsageError(f"launch's log is a file, got {given!r}")
-    return cwd / Path(given).expanduser()
-
-
-def _ready(given: object) -> float:
-    seconds = given if isinstance(given, int | float) and not isinstance(given, bool) else float("nan")
-    if not 0 < seconds < float("inf"):
-        raise UsageError(f"launch's ready is a positive number of seconds, got {given!r}")
-    return float(seconds)
-
-
-def _pin(given: object) -> Any:
-    if given is False or given is None:
-        return None
-    if given == "auto" or (isinstance(given, int) and not isinstance(given, bool) and given >= 0):
-        return given
-    raise UsageError(
-        f"pin is 'auto', the number of a core, or False, got {given!r}", hint="see `lscpu` for the cores"
-    )
-
-
-def _flag(given: object) -> bool:
-    if isinstance(given, bool):
-        return given
-    raise UsageError(f"batch is True or False, got {given!r}")

@@ -36,12 +36,11 @@ class Core:
 
 
 class _Affinity:
-    """Of this process, which leaves some cores alone for as long as its simulators run there."""
+    """Of this process, which leaves some cores alone (``LENT``) for as long as its simulators run there."""
 
     def __init__(self) -> None:
         self._before: set[int] | None = None
         self._given: set[int] = set()
-        self._simulators: set[int] = set()
 
     @property
     def usable(self) -> list[int]:
@@ -50,17 +49,14 @@ class _Affinity:
 
     def keep_off(self, simulators: set[int], others: set[int]) -> None:
         usable = set(self.usable)
-        left = usable - simulators - others
-        if left:
+        if left := usable - simulators - others:
             self._before, self._given = usable, left
-            self._simulators |= simulators
             LENT.update(simulators)
             _set_affinity(left)
 
     def free(self, core: int) -> None:
-        self._simulators.discard(core)
         LENT.discard(core)
-        if not self._simulators and self._before is not None:
+        if not LENT and self._before is not None:
             # Unless somebody has changed it meanwhile.
             if _affinity() == self._given:
                 _set_affinity(self._before)
@@ -81,26 +77,27 @@ def take(count: int, *, of: int = 1) -> list[Core]:
     taken: list[Core] = []
     owners = {os.getpid()}
     locked: set[int] = set()
-    try:
+    with suppress(OSError):
         folder = runtime_directory() / FOLDER
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for number in reversed(usable):
             path = folder / f"{number}.lock"
-            descriptor = _locked(path) if len(taken) < count else None
-            if descriptor is not None:
-                taken.append(Core(number, descriptor))
-            elif _is_locked(path):
+            descriptor = _lock(path)
+            if descriptor is None:
                 locked.add(number)
                 owners.add(_owner(path))
-    except OSError:
-        _give_back(taken)
-        return []
-    left = len(usable) - len(locked) - len(taken)
-    if len(taken) < count or left < len(owners):
-        _give_back(taken)
-        return []
-    _state.keep_off({core.number for core in taken}, locked)
-    return taken
+            elif len(taken) < count:
+                taken.append(Core(number, descriptor))
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+            else:
+                os.close(descriptor)
+        if len(taken) == count and len(usable) - len(locked) - count >= len(owners):
+            _state.keep_off({core.number for core in taken}, locked)
+            return taken
+    for core in taken:
+        core.release()
+    return []
 
 
 def _affinity() -> set[int]:
@@ -118,41 +115,20 @@ def _set_affinity(cores: set[int]) -> None:
                 os.sched_setaffinity(int(thread.name), cores)
 
 
-def _locked(path: Path) -> int | None:
+def _lock(path: Path) -> int | None:
+    """The descriptor of a file that is locked for us now; None where somebody else has it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-    except BlockingIOError:
+    except OSError as error:
         os.close(descriptor)
-        return None
-    except OSError:
-        os.close(descriptor)
+        if isinstance(error, BlockingIOError):
+            return None
         raise
     return descriptor
-
-
-def _is_locked(path: Path) -> bool:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def _owner(path: Path) -> int:
     with suppress(OSError, ValueError):
         return int(path.read_text())
     return 0
-
-
-def _give_back(cores: list[Core]) -> None:
-    for core in cores:
-        core.release()

@@ -23,7 +23,7 @@ from ospbridge.errors import SimulatorNotFound, UsageError
 from ospbridge.transport.addresses import is_of_this_host, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
 
     from ospbridge.interface import Endpoint
 
@@ -31,12 +31,10 @@ __all__ = [
     "RunningSimulator",
     "Thread",
     "batch",
-    "ordinary",
     "owner_of",
     "pin",
     "supported",
     "threads_of",
-    "unpin",
 ]
 
 ROUNDS: Final = 20
@@ -153,39 +151,28 @@ def threads_of(simulator: RunningSimulator) -> list[Thread]:
     return found
 
 
-def batch(simulator: RunningSimulator) -> None:
-    """Put all threads of the ordinary policy under SCHED_BATCH, those that are started meanwhile too.
+def batch(simulator: RunningSimulator, *, undo: bool = False) -> None:
+    """Put all threads of the ordinary policy under SCHED_BATCH, those that are started meanwhile too; or back.
 
     Raises UsageError where this user may not do that, SimulatorNotFound where the simulator ended.
     """
-    _each(simulator, lambda thread: _repolicy(thread, os.SCHED_OTHER, os.SCHED_BATCH))
+    before, after = os.SCHED_OTHER, os.SCHED_BATCH
+    if undo:
+        before, after = after, before
+
+    def change(thread: int) -> bool:
+        policy = os.sched_getscheduler(thread)
+        if policy & ~RESET_ON_FORK != before:
+            return False
+        os.sched_setscheduler(thread, after | (policy & RESET_ON_FORK), os.sched_param(0))
+        return True
+
+    _each(simulator, change)
 
 
-def ordinary(simulator: RunningSimulator) -> None:
-    """Put all threads under SCHED_BATCH back under SCHED_OTHER. Raises as ``batch`` does."""
-    _each(simulator, lambda thread: _repolicy(thread, os.SCHED_BATCH, os.SCHED_OTHER))
-
-
-def pin(simulator: RunningSimulator, core: int) -> None:
-    """Let all threads run on that core only. Raises as ``batch`` does, and UsageError for a core that there is not."""
-    _onto(simulator, {core})
-
-
-def unpin(simulator: RunningSimulator) -> None:
-    """Let all threads run on all cores. Raises as ``batch`` does."""
-    _onto(simulator, set(range(os.cpu_count() or 1)))
-
-
-def _repolicy(thread: int, before: int, after: int) -> bool:
-    policy = os.sched_getscheduler(thread)
-    flag = policy & RESET_ON_FORK
-    if policy & ~RESET_ON_FORK != before:
-        return False
-    os.sched_setscheduler(thread, after | flag, os.sched_param(0))
-    return True
-
-
-def _onto(simulator: RunningSimulator, cores: Collection[int]) -> None:
+def pin(simulator: RunningSimulator, core: int | None) -> None:
+    """Let all threads run on that core only; None: on all. Raises as ``batch``, and for a core that there is not."""
+    cores = set(range(os.cpu_count() or 1)) if core is None else {core}
     moved: set[int] = set()
 
     def move(thread: int) -> bool:
@@ -216,13 +203,10 @@ def _each(simulator: RunningSimulator, change: Callable[[int], bool]) -> None:
             except ProcessLookupError:
                 continue
             except PermissionError:
-                whose = (
-                    f"pid {simulator.pid} of user {simulator.owner}"
-                    if simulator.owner
-                    else f"pid {simulator.pid}"
-                )
+                whose = f" of user {simulator.owner}" if simulator.owner else ""
                 raise UsageError(
-                    f"{_me()} may not change the scheduling of {whose}", hint=_with_sudo(simulator.address)
+                    f"{_me()} may not change the scheduling of pid {simulator.pid}{whose}",
+                    hint=_with_sudo(simulator.address),
                 ) from None
         if not changed:
             return

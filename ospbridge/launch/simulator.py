@@ -6,6 +6,7 @@ made; that it listens there when ``wait_ready`` returns, and that it speaks OSP 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -19,7 +20,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
-from ospbridge.errors import SimulatorNotStarted
+from ospbridge.errors import OspBridgeError, SimulatorNotStarted
 from ospbridge.interface import Endpoint
 from ospbridge.launch import cores
 from ospbridge.launch.logs import SimulatorLog
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from ospbridge.launch.command import LaunchSpec
 
-__all__ = ["LaunchedSimulator", "launch", "stop_all"]
+__all__ = ["LaunchedSimulator", "check_free", "launch", "stop_all"]
 
 STARTER: Final = Path(__file__).with_name("starter.py")
 HOST: Final = "127.0.0.1"
@@ -330,6 +331,32 @@ def _free_port() -> int:
     raise SimulatorNotStarted(
         f"no UDP port from {PORTS.start} to {PORTS.stop - 1} is free", hint="see `ss -lun` for who has them"
     )
+
+
+def check_free(address: Endpoint, program: str) -> None:
+    """Raises SimulatorNotStarted where another process listens there, with its name as far as it may be known."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.bind((address.host, address.port))
+            return
+        except OSError as error:
+            why, hint = error.strerror, "name another port"
+            if error.errno == errno.EADDRINUSE:
+                why = f"{_owner(address) or 'another process'} listens there already"
+                hint = "end that one, leave out the address to have a free port chosen, or leave out launch to join it"
+    raise SimulatorNotStarted(f"{program} cannot be launched at {address}: {why}", hint=hint)
+
+
+def _owner(address: Endpoint) -> str:
+    """Such as ``process 4711 (NerdSim -p 45454)``; empty where this user may not know."""
+    import psutil
+
+    from ospbridge.launch.scheduling import owner_of
+
+    with suppress(OspBridgeError, psutil.Error, OSError):
+        owner = owner_of(address)
+        return f"process {owner.pid} ({owner.command})"
+    return ""
 
 
 def _listens(address: Endpoint) -> bool:

@@ -13,7 +13,7 @@ import pytest
 from ospbridge.errors import OspBridgeError, SimulatorNotFound, UsageError
 from ospbridge.interface import Endpoint
 from ospbridge.launch import scheduling
-from ospbridge.launch.scheduling import RunningSimulator, batch, ordinary, owner_of, pin, threads_of, unpin
+from ospbridge.launch.scheduling import RunningSimulator, batch, owner_of, pin, threads_of
 from tests.daemon.running import free_port
 from tests.ipv6 import needs_ipv6
 from tests.launch.listening import THREADS, listening
@@ -109,8 +109,8 @@ def test_a_platform_without_the_policy_is_told(monkeypatch: pytest.MonkeyPatch) 
 def test_one_that_ended_meanwhile_is_told() -> None:
     with listening() as running:
         found = owner_of(running.address)
-    for call in (threads_of, batch, ordinary, unpin):
-        assert "has ended" in raised(call, found).message
+    for call, *given in ((threads_of,), (batch,), (pin, None)):
+        assert "has ended" in raised(call, found, *given).message
 
 
 # --- its threads ------------------------------------------------------------------------------------------------------
@@ -128,8 +128,8 @@ def test_all_threads_come_under_the_policy_and_back_and_new_ones_inherit_it(proc
     assert policies(simulator) == {"SCHED_BATCH": THREADS + 1}
     assert {thread.cores for thread in threads_of(simulator)} == {frozenset({core})}
     batch(simulator)
-    ordinary(simulator)
-    unpin(simulator)
+    batch(simulator, undo=True)
+    pin(simulator, None)
     process.start_thread()
     assert policies(simulator) == {"SCHED_OTHER": THREADS + 2}
     assert all(there <= thread.cores for thread in threads_of(simulator))
@@ -192,7 +192,7 @@ def test_policies_that_somebody_chose_are_kept_and_so_is_the_flag_beside_one(ker
     kernel.policies = dict(before)
     batch(SIMULATOR)
     assert kernel.policies == before | {3: os.SCHED_BATCH | scheduling.RESET_ON_FORK, 4: os.SCHED_BATCH}
-    ordinary(SIMULATOR)
+    batch(SIMULATOR, undo=True)
     assert kernel.policies == before
 
 
