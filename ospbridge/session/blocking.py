@@ -32,21 +32,32 @@ from ospbridge.session.one_thread import OneThread
 from ospbridge.transport.spinning import Spinning
 
 if TYPE_CHECKING:
+    import select
     from collections.abc import Callable, Mapping
 
     from numpy.typing import ArrayLike
 
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.osp.fast_path import FastPath
-    from ospbridge.osp.notices import Notice
     from ospbridge.session.connect import Connection
 
-__all__ = ["BlockingSession"]
+__all__ = ["BlockingSession", "poll_until"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 SLEEP_AT_MOST: Final = 0.05
-"""Seconds of one sleep, behind which is looked whether another thread closes the session."""
+"""Seconds of one sleep, behind which is looked whether another thread closes the session or fleet."""
+
+
+def poll_until(poll: select.poll, deadline: float, in_use: OneThread) -> list[tuple[int, int]]:
+    """What is ready before that time. Raises SessionClosed where another thread closes what is ``in_use``."""
+    now = monotonic()
+    while True:
+        in_use.check()
+        ready = poll.poll(ceil(1000 * min(max(deadline - now, 0.0), SLEEP_AT_MOST)))
+        now = monotonic()
+        if ready or now >= deadline:
+            return ready
 
 
 def runs(
@@ -217,15 +228,11 @@ class BlockingSession(Session):
 
     def _sleep(self, deadline: float) -> bool:
         """Whether something is there before that time. Raises SessionClosed where another thread closes the session."""
-        began = now = monotonic()
-        while True:
-            self.in_use.check()
-            if self._poll.poll(ceil(1000 * min(max(deadline - now, 0.0), SLEEP_AT_MOST))):
-                self.machine.waited(monotonic() - began)
-                return True
-            now = monotonic()
-            if now >= deadline:
-                return False
+        began = monotonic()
+        came = bool(poll_until(self._poll, deadline, self.in_use))
+        if came:
+            self.machine.waited(monotonic() - began)
+        return came
 
     # --- the protocol ----------------------------------------------------------------------------------------------
 
@@ -257,12 +264,6 @@ class BlockingSession(Session):
         What is polled costs a question for each step. Raises ValueNotFound.
         """
         self.run(self.core.watch(names))
-
-    def pop_notices(self) -> list[Notice]:
-        """What happened meanwhile: resets by others, late and repeated datagrams; and what to know of the simulator."""
-        if not self.closed:
-            self.channel.drain(monotonic())
-        return self.core.pop_notices()
 
     def restart_communication(self) -> bool:
         """Disconnect every client of the simulator, and close. True where the simulator confirmed it to us."""

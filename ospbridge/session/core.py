@@ -641,6 +641,12 @@ class Session:
         except Exception as error:  # noqa: BLE001  # told by ``result``
             self._failed = error
 
+    def pop_notices(self) -> list[Notice]:
+        """What happened meanwhile: resets by others, late and repeated datagrams; and what to know of the simulator."""
+        if not self.closed:
+            self.channel.drain(self.clock())
+        return self.core.pop_notices()
+
     def inherit(self, previous: Session) -> None:
         """This session takes the place of ``previous``: what that saw of the server holds, and so may its requests."""
         self.machine.succeed(previous.machine)

@@ -7,11 +7,11 @@ each keeps its own deadlines, and an error stays with the session whose step it 
 from __future__ import annotations
 
 import select
-from math import ceil
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from ospbridge.errors import LocalProtocolError, SessionClosed
+from ospbridge.session.blocking import poll_until
 from ospbridge.session.channel import say_goodbyes
 from ospbridge.session.one_thread import OneThread
 from ospbridge.transport.addresses import is_loopback
@@ -27,8 +27,6 @@ __all__ = ["SessionFleet", "cores_wanted"]
 
 SPINS: Final = 200
 """Looks at the sockets before it sleeps, at most: some 100 us."""
-SLEEP_AT_MOST: Final = 0.05
-"""Seconds of one sleep, behind which is looked whether another thread closes the fleet."""
 
 
 class SessionFleet:
@@ -108,14 +106,10 @@ class SessionFleet:
             if ready := poll.poll(0):
                 spinning.paid()
                 return [descriptor for descriptor, _ in ready]
-        began = now = monotonic()
-        while True:
-            self.in_use.check()
-            ready = poll.poll(ceil(1000 * min(max(deadline - now, 0.0), SLEEP_AT_MOST)))
-            now = monotonic()
-            if ready or now >= deadline:
-                spinning.in_vain(now - began)
-                return [descriptor for descriptor, _ in ready]
+        began = monotonic()
+        ready = poll_until(poll, deadline, self.in_use)
+        spinning.in_vain(monotonic() - began)
+        return [descriptor for descriptor, _ in ready]
 
     def cancel(self, error: BaseException) -> None:
         """End whatever is under way with ``error``."""

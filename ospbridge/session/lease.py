@@ -30,9 +30,9 @@ from ospbridge.interface import Endpoint
 from ospbridge.observe.runtime import runtime_directory
 from ospbridge.osp.messages import DeregisterFromAgent, DeregisterFromAgentAck, End, EndAck, StepCompletedAck
 from ospbridge.osp.profile import PROFILES
+from ospbridge.transport import guardian
 from ospbridge.transport.addresses import is_loopback
 from ospbridge.transport.admission import squatter
-from ospbridge.transport.guardian import Guarded
 
 if TYPE_CHECKING:
     import socket
@@ -332,7 +332,6 @@ class SessionLease:
         self.handler: Endpoint | None = None
         """Who has answered, to the session's knowledge."""
         self._file = LeaseFile(directory)
-        self._guarded = Guarded(sock)
         self._sock = sock
         self._server = server
         self._lease: Lease | None = None
@@ -382,7 +381,8 @@ class SessionLease:
         ]
         if not events or profile.end_after_events_is_safe:
             requests.append((End().encode(end=marked), EndAck().encode()))
-        self._guarded.update(
+        guardian.protect(
+            self._sock,
             lease=self._file.place,
             spare_ack=StepCompletedAck(next(iter(agents.values()), 0)).encode(end=marked),
             end=profile.end,
@@ -411,7 +411,7 @@ class SessionLease:
         So the guardian lets go of that first, and the lock is let go last.
         """
         self._over = True
-        self._guarded.drop(wait=self._file.place is not None)
+        guardian.release(self._sock, wait=self._file.place is not None)
         self._sock.close()
         self._file.abandon()
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from ospbridge.observe.tally import Tally
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.osp.fast_path import FastPath, StepRequest
-    from ospbridge.osp.notices import Notice
     from ospbridge.session.channel import Goodbye
     from ospbridge.session.connect import Connection
 
@@ -247,12 +246,6 @@ class TrioSession(Session):
     async def watch(self, *names: str) -> None:
         """Carry variables in each step's outcome: pushed where the server pushes, else polled."""
         await self._run(self.core.watch(names))
-
-    def pop_notices(self) -> list[Notice]:
-        """What happened meanwhile: resets by others, late and doubled datagrams; and what to know of the simulator."""
-        if not self.closed:
-            self.channel.drain(self.clock())
-        return self.core.pop_notices()
 
     async def wait_readable(self) -> None:
         """Until something unsolicited comes; then ``pop_notices`` reads it. For a session at rest only."""

@@ -29,43 +29,6 @@ SENT_WITHIN: Final = 1.0
 """Seconds that a message may take where the guardian does not read: it is given up then."""
 
 
-class Guarded:
-    """A session that the guardian says goodbye for, from the first ``update`` until ``drop``."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-        self._key = f"session {id(self)}"
-
-    def update(
-        self,
-        *,
-        lease: tuple[int, Path] | None,
-        spare_ack: bytes,
-        end: bytes,
-        goodbye: Sequence[tuple[bytes, bytes]],
-    ) -> None:
-        """What is to be said from now on: requests in their order, each with what its answer begins with.
-
-        ``lease``: descriptor and path of the session's lease. ``spare_ack``: what frees a handler that waits for an
-        acknowledgement. ``end``: what the server expects at the end of each datagram.
-        """
-        told = {
-            "lease": "" if lease is None else str(lease[1].absolute()),
-            "spare_ack": spare_ack.hex(),
-            "end": end.hex(),
-            "requests": [[request.hex(), answer.hex()] for request, answer in goodbye],
-        }
-        descriptors = [self._sock.fileno()] + ([] if lease is None else [lease[0]])
-        _state.hold(self._key, {"session": told}, descriptors)
-
-    def drop(self, *, wait: bool = False) -> None:
-        """It has left by itself. To be called before its socket is closed.
-
-        ``wait``: return when the guardian has let go of the port, which somebody is to have next.
-        """
-        _state.drop(self._key, wait=wait)
-
-
 class _Guardian:
     """The process, and all that it was told, for another one where it has died."""
 
@@ -153,6 +116,37 @@ class _Guardian:
             yield channel
         finally:
             channel.detach()
+
+
+def protect(
+    sock: socket.socket,
+    *,
+    lease: tuple[int, Path] | None,
+    spare_ack: bytes,
+    end: bytes,
+    goodbye: Sequence[tuple[bytes, bytes]],
+) -> None:
+    """What is to be said over a session's socket from now on: requests, each with what its answer begins with.
+
+    ``lease``: descriptor and path of the session's lease. ``spare_ack``: what frees a handler that waits for an
+    acknowledgement. ``end``: what the server expects at the end of each datagram.
+    """
+    told = {
+        "lease": "" if lease is None else str(lease[1].absolute()),
+        "spare_ack": spare_ack.hex(),
+        "end": end.hex(),
+        "requests": [[request.hex(), answer.hex()] for request, answer in goodbye],
+    }
+    descriptors = [sock.fileno()] + ([] if lease is None else [lease[0]])
+    _state.hold(f"session {id(sock)}", {"session": told}, descriptors)
+
+
+def release(sock: socket.socket, *, wait: bool = False) -> None:
+    """The session has left by itself. To be called before its socket is closed.
+
+    ``wait``: return when the guardian has let go of the port, which somebody is to have next.
+    """
+    _state.drop(f"session {id(sock)}", wait=wait)
 
 
 def running(pid: int) -> None:

@@ -30,16 +30,17 @@ Stream: TypeAlias = "trio.SocketStream | trio.SSLStream[trio.SocketStream]"
 READ_AT_ONCE: Final = 64 * 1024
 ALERT_WITHIN: Final = 0.5
 """Seconds for the reason of a refusal to leave."""
+READER_STARTS: Final = 5.0
+"""Seconds for the process of ``linger`` to be there."""
 QUIET: Final = 1.0
 """Seconds without another byte after which what came was all."""
 _NETWORK_FAILURES: Final = frozenset(
     {errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN}
 )
 """What the kernel says of a connection that nobody has ended."""
-_readers: Final[list[int]] = []
-"""Processes that read what is still due, and may not have ended."""
 _READER: Final = """
 import os, select, sys, time
+if os.fork(): os._exit(0)
 descriptor, wait, quiet = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
 until = time.monotonic() + wait
 looking = select.poll()
@@ -200,30 +201,20 @@ def tcp_stream(stream: Stream) -> trio.SocketStream:
     return stream if isinstance(stream, trio.SocketStream) else stream.transport_stream
 
 
-def linger(descriptor: int, seconds: float) -> None:
-    """Read a socket in a process of its own, until it is quiet behind what came; ours may be closed then.
+async def linger(descriptor: int, seconds: float) -> None:
+    """Have a socket read in a process of its own, until it is quiet behind what came; ours may be closed then.
 
     What a server owes may take it minutes, and a program that must end does not wait for that. For ``seconds`` at most,
     whether nothing comes or no end of it. What is read is thrown away. Where no process can be started, nobody reads.
     """
-    _readers[:] = filter(_runs, _readers)
-    with suppress(OSError):
-        reader = subprocess.Popen(  # noqa: S603  # a program of ours
-            # Isolated and without site-packages: it starts in milliseconds, whatever the environment is like.
-            [sys.executable, "-I", "-S", "-c", _READER, str(descriptor), f"{seconds:g}", f"{QUIET:g}"],
-            stdin=subprocess.DEVNULL,
+    # Isolated and without site-packages: it starts in milliseconds, whatever the environment is like. What is awaited
+    # is only its start: it reads in a child, which is nobody's to wait for.
+    command = [sys.executable, "-I", "-S", "-c", _READER, str(descriptor), f"{seconds:g}", f"{QUIET:g}"]
+    with trio.move_on_after(READER_STARTS, shield=True), suppress(OSError, subprocess.CalledProcessError):
+        await trio.run_process(
+            command,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             pass_fds=[descriptor],
             start_new_session=True,
         )
-        # It may outlive this process, of which Popen would warn.
-        reader.returncode = 0
-        _readers.append(reader.pid)
-
-
-def _runs(child: int) -> bool:
-    try:
-        return os.waitpid(child, os.WNOHANG) == (0, 0)
-    except ChildProcessError:
-        return False

@@ -57,7 +57,7 @@ class TlsFiles:
         return cls(cert, key, ca)
 
     def context(self, *, server: bool = False) -> ssl.SSLContext:
-        """Verifies the other side's certificate, and at a server its name.
+        """Verifies the other side's certificate, and at a server its name, by TLS 1.2 or later.
 
         Raises ConfigurationError for files that cannot be read or do not belong together.
         """
@@ -71,29 +71,22 @@ class TlsFiles:
         context.sslsocket_class = TlsSocket
         if self.ca is None and not server:
             context.load_default_certs()
-        return _load(context, self.cert, self.key, self.ca)
-
-
-def _load(
-    context: ssl.SSLContext, cert: PemFile | None, key: PemFile | None, ca: PemFile | None
-) -> ssl.SSLContext:
-    """With what these files hold, for TLS 1.2 or later. Raises ConfigurationError for those that do not fit."""
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    for path in (cert, key, ca):
-        if path is not None:
-            _check_readable(Path(path))
-    told = f"{cert} and {key} are no certificate and its key"
-    hint = "both must be PEM files, the key of that very certificate and without a password"
-    try:
-        if cert is not None:
-            # An empty password, or OpenSSL would ask for one on the terminal.
-            context.load_cert_chain(cert, key, password="")
-        told, hint = f"{ca} has no CA certificates", "it must be a PEM file"
-        if ca is not None:
-            context.load_verify_locations(ca)
-    except (ssl.SSLError, ValueError) as error:
-        raise ConfigurationError(f"{told}: {_reason(error)}", hint=hint) from None
-    return context
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        for path in (self.cert, self.key, self.ca):
+            if path is not None:
+                _check_readable(Path(path))
+        told = f"{self.cert} and {self.key} are no certificate and its key"
+        hint = "both must be PEM files, the key of that very certificate and without a password"
+        try:
+            if self.cert is not None:
+                # An empty password, or OpenSSL would ask for one on the terminal.
+                context.load_cert_chain(self.cert, self.key, password="")
+            told, hint = f"{self.ca} has no CA certificates", "it must be a PEM file"
+            if self.ca is not None:
+                context.load_verify_locations(self.ca)
+        except (ssl.SSLError, ValueError) as error:
+            raise ConfigurationError(f"{told}: {_reason(error)}", hint=hint) from None
+        return context
 
 
 def _check_readable(path: Path) -> None:

@@ -315,13 +315,13 @@ def like_the_service(container: Container, name: str, program: str, *words: str,
 
 
 OWED: Final = """\
-import signal, socket, time
+import signal, socket, time, trio
 from ospbridge.daemon.notifying import Notifier
 from ospbridge.transport.streams import linger
 ours, theirs = socket.socketpair()
 def leave(*_):
-    linger(ours.fileno(), 600.0)
-    linger(theirs.fileno(), 600.0)
+    trio.run(linger, ours.fileno(), 600.0)
+    trio.run(linger, theirs.fileno(), 600.0)
     raise SystemExit
 signal.signal(signal.SIGTERM, leave)
 Notifier().tell(READY=1)

@@ -34,8 +34,8 @@ from ospbridge.transport import guardian
 sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 sock.connect(("127.0.0.1", int(sys.argv[1])))
 lease = Path(sys.argv[2])
-session = guardian.Guarded(sock)
-session.update(
+guardian.protect(
+    sock,
     lease=(os.open(lease, os.O_RDWR), lease),
     spare_ack=bytes.fromhex("560300000078"),
     end=b"x",
@@ -150,7 +150,7 @@ def test_a_lease_whose_handler_stays_silent_is_left_to_a_successor(
 def test_nothing_is_said_for_a_session_that_has_left(
     owner: Callable[..., Owner], handler: socket.socket
 ) -> None:
-    mine = owner("session.drop(wait=True); sock.close(); print('left', flush=True)")
+    mine = owner("guardian.release(sock, wait=True); sock.close(); print('left', flush=True)")
     assert mine.said.readline() == "left\n"
     # Its port is free: only the guardian could still have it.
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
@@ -250,8 +250,7 @@ def test_why_there_can_be_no_guardian_is_told_once(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     monkeypatch.setattr(guardian, "_state", guardian._Guardian())
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        session = guardian.Guarded(sock)
-        session.update(lease=None, spare_ack=b"", end=b"", goodbye=[])
+        guardian.protect(sock, lease=None, spare_ack=b"", end=b"", goodbye=[])
         assert guardian.take_problem() == "/no/such/python could not be started: No such file or directory"
-        session.update(lease=None, spare_ack=b"", end=b"", goodbye=[])
-        session.drop(wait=True)
+        guardian.protect(sock, lease=None, spare_ack=b"", end=b"", goodbye=[])
+        guardian.release(sock, wait=True)

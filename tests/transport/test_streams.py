@@ -317,6 +317,6 @@ def test_a_peer_that_never_stops_talking_is_left_when_the_time_is_over() -> None
     ours, theirs = socket.socketpair()
     with theirs:
         with ours:
-            linger(ours.fileno(), 0.5)
+            trio.run(linger, ours.fileno(), 0.5)
         with pytest.raises(OSError, match=r"Broken pipe|reset"):  # nobody reads any more
             talk(theirs)

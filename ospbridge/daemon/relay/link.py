@@ -316,7 +316,7 @@ class Link:
             upstream=str(self.address),
             seconds=seconds,
         )
-        linger(tcp_stream(stream).socket.fileno(), seconds)
+        await linger(tcp_stream(stream).socket.fileno(), seconds)
         await trio.aclose_forcefully(stream)
 
     def _gained(self, connection: Connection) -> None:
