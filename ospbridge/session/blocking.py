@@ -163,7 +163,9 @@ class BlockingSession(Session):
             self.in_use.enter()
             if fill is not None:
                 fill(inputs)
-            self.begin_step(monotonic())
+            path = self.begin_step(monotonic())
+            if path is not None and self.run_fast_path(path, self.sleep_for):
+                return path.outcomes()
             self.await_end()
             return self.result()  # type: ignore[no-any-return]  # outcomes
         except BaseException as error:

@@ -527,8 +527,8 @@ class Session:
         except Exception as error:  # noqa: BLE001  # told by ``result``
             self._failed = error
 
-    def begin_step(self, now: float) -> None:
-        """The same for a step with the inputs that were taken over, on its fast path where that may be."""
+    def begin_step(self, now: float) -> FastPath | None:
+        """The same for a step with the inputs that were taken over. Its fast path, where it took that."""
         self._path = self._failed = None
         # What is there before a request is sent cannot be its answer. Were it taken for that, as the answers are of a
         # step that a copy of the request ran, each step from then on would bring what the one before it did.
@@ -537,7 +537,7 @@ class Session:
         path = self.core.path
         if self.channel.trace is not None or not self.machine.start(path, now):
             self._resume(None, None, now)
-            return
+            return None
         path.came = []
         self._path = path
         self._quiet_at = now + SILENCE
@@ -549,6 +549,7 @@ class Session:
             self.leave_fast_path(path, error)
         else:
             path.prepare()
+        return self._path
 
     def turn(self, now: float, wait: Wait | None = None) -> bool:
         """Take in what there is, or that nothing came in time; True: it has ended.

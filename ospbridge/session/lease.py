@@ -100,18 +100,20 @@ class LeaseFile:
         self._owner = os.getpid()
 
     def write(self, lease: Lease) -> None:
-        """Create or replace the content; the lock is held from the first write on."""
-        if self.place is not None:
-            _fill(self.place[0], lease)
-            return
-        directory = self._directory or runtime_directory() / "leases"
+        """Make or replace it; the lock is held from the first write on. Where that fails, what was there stays."""
         with suppress(OSError):
-            # Whoever may write to the one above could put another in its place.
-            directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            directory.mkdir(mode=0o700, exist_ok=True)
-            if _believed(directory):
+            path = self.path
+            if path is None:
+                directory = self._directory or runtime_directory() / "leases"
+                # Whoever may write to the one above could put another in its place.
+                directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                directory.mkdir(mode=0o700, exist_ok=True)
+                if not _believed(directory):
+                    return
                 path = directory / f"{lease.local_port}-{lease.handler_port}{SUFFIX}"
-                self.place = _made(path, lease), path
+            place = _made(path, lease), path
+            self.abandon()
+            self.place = place
 
     @property
     def path(self) -> Path | None:
@@ -148,12 +150,12 @@ class LeaseFile:
         if heard or not lease.agents or lease.tries + 1 >= TRIES:
             self.remove()
             return
-        assert self.place is not None
-        written = os.fstat(self.place[0])
+        age = self.age()
         self.write(msgspec.structs.replace(lease, tries=lease.tries + 1))
+        assert self.place is not None
         with suppress(OSError):
-            # Its age is still that of the session's own last word.
-            os.utime(self.place[0], ns=(written.st_atime_ns, written.st_mtime_ns))
+            # It is still that of the session's own last word.
+            os.utime(self.place[0], (time.time(), time.time() - age))
         self.abandon()
 
     def abandon(self) -> None:
@@ -173,27 +175,20 @@ class LeaseFile:
 def _made(path: Path, lease: Lease) -> int:
     """A lease that nobody finds before it is locked and says what it has to. Raises OSError.
 
-    Another session that starts in that moment would take it for one that nobody alive owns.
+    Another session that starts in that moment would take it for one that nobody alive owns, and whoever is killed in
+    between would leave half of it.
     """
     unnamed = path.with_name(f"{path.stem}.{os.getpid()}")
-    descriptor = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _fill(descriptor, lease)
+        os.write(descriptor, msgspec.json.encode(lease))
         unnamed.replace(path)
     except BaseException:
         unnamed.unlink(missing_ok=True)
         os.close(descriptor)
         raise
     return descriptor
-
-
-def _fill(descriptor: int, lease: Lease) -> None:
-    content = msgspec.json.encode(lease)
-    with suppress(OSError):
-        # In one go with spaces over what was there before: whoever is killed in between leaves something readable.
-        os.pwrite(descriptor, content.ljust(os.fstat(descriptor).st_size), 0)
-        os.ftruncate(descriptor, len(content))
 
 
 def _read(descriptor: int) -> Lease | None:

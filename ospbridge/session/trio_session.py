@@ -130,8 +130,8 @@ class TrioSession(Session):
         now = self.clock()
         self._begun = now - self.yielded_at <= CHECKPOINT_EVERY
         if self._begun:
-            self.begin_step(now)
-            if (path := self._path) is not None and self.run_fast_path(path, self._lingers):
+            path = self.begin_step(now)
+            if path is not None and self.run_fast_path(path, self._lingers):
                 return path.outcomes()
         return None
 
