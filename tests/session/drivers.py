@@ -32,6 +32,18 @@ class Driver:
             return self._connected(server, options)
         return self._connected(server.address, {"profile": server.machine.profile, **options})
 
+    def having(self, server: Server, *agents: str, **options: Any) -> Any:
+        """A session that has these agents."""
+        session = self.connect(server, **options)
+        session.register(*agents)
+        return session
+
+    def playing(self, server: Server, *agents: str, seed: int = 1, **options: Any) -> Any:
+        """The same after a reset."""
+        session = self.having(server, *agents, **options)
+        session.reset(seed)
+        return session
+
     def _connected(self, address: Endpoint | str, options: dict[str, Any]) -> Any:
         return BlockingSession.connect(address, **options)
 

@@ -30,9 +30,7 @@ def simulator() -> Iterator[UdpSimulator]:
 @pytest.fixture(scope="module")
 def used(simulator: UdpSimulator) -> Iterator[Any]:
     """A session that has agent1, after a reset."""
-    with Driver().connect(simulator) as session:
-        session.register("agent1")
-        session.reset(1)
+    with Driver().playing(simulator, "agent1") as session:
         yield session
 
 

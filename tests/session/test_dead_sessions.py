@@ -64,9 +64,7 @@ def play(driver: Driver, server: Any, **options: Any) -> None:
 
 def died(server: UdpSimulator | OneAtATime, *, step: bool = False) -> None:
     """A session that controls the agent goes without a word, as that of a process that is killed."""
-    session = BLOCKING.connect(server)
-    session.register("agent")
-    session.reset(1)
+    session = BLOCKING.playing(server, "agent")
     if step:
         session.core.fill({"agent": [0.0, 0.0]})
         for request in session.core.filled:
@@ -146,9 +144,7 @@ def test_the_place_of_our_own_dead_session_is_taken(
 
 
 def test_a_living_session_keeps_its_place(either: Driver, single: UdpSimulator | OneAtATime) -> None:
-    with BLOCKING.connect(single) as living:
-        living.register("agent")
-        living.reset(1)
+    with BLOCKING.playing(single, "agent") as living:
         with pytest.raises(SimulatorSilent):
             play(either, single, limits=Limits(connect=0.3))
         living.step({"agent": [0.0, 0.0]})
@@ -165,8 +161,7 @@ def test_who_only_looks_says_goodbye_for_nobody() -> None:
 def test_a_goodbye_that_was_lost_is_said_again(either: Driver) -> None:
     with deaf_to_others() as server, HoledNetwork(server.address) as network:
         host, port = network.address.split(":")
-        session = BLOCKING.connect(network.address, profile=DOCUMENT)
-        session.register("agent")
+        session = BLOCKING.having(network.address, "agent", profile=DOCUMENT)
         session.disown()
         network.holed = True
 
@@ -244,8 +239,7 @@ def test_a_session_holds_a_lease_as_long_as_it_is_there(either: Driver, simulato
 
 
 def test_a_session_that_gave_its_agent_back_keeps_the_lease_of_its_place(simulator: UdpSimulator) -> None:
-    session = BLOCKING.connect(simulator)
-    session.register("agent1")
+    session = BLOCKING.having(simulator, "agent1")
     session.deregister("agent1")
     session.disown()
     (file,) = leases()

@@ -65,8 +65,7 @@ def simulator() -> Iterator[UdpSimulator]:
 def test_a_session_goes_on_whatever_the_network_says(
     either: Driver, simulator: UdpSimulator, number: int
 ) -> None:
-    with either.connect(simulator, limits=LIMITS) as session:
-        session.register("agent")
+    with either.having(simulator, "agent", limits=LIMITS) as session:
         disturbed = session.channel.sock = Disturbed(session.channel.sock, number)
         session.reset(1)
         for _ in range(6):
@@ -88,8 +87,7 @@ def test_an_agent_whose_handler_only_seemed_to_be_gone_is_freed_where_another_ho
 ) -> None:
     if far:
         monkeypatch.setattr(lease, "is_loopback", lambda _: False)
-    session = either.connect(simulator, limits=LIMITS)
-    session.register("agent")
+    session = either.having(simulator, "agent", limits=LIMITS)
     session.channel.sock = Refusing(session.channel.sock)
     with pytest.raises(SessionLost, match="refused"):
         session.reset(1)

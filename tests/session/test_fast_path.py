@@ -240,22 +240,6 @@ def test_what_tells_nothing_of_the_step_is_dropped_and_the_step_goes_on(
     assert not line.machine.episode.request_outstanding
 
 
-@pytest.mark.parametrize(
-    "datagrams, reason",
-    [
-        ((RESET, ACK, DONE), "the world was reset"),
-        ((ACK, RESET, DONE), "the world was reset"),
-        ((ACK, ACK, DONE), "acknowledged that belongs to no step"),
-    ],
-)
-def test_a_reset_or_a_second_acknowledgement_within_a_step_ends_the_episode(
-    line: Line, datagrams: tuple[bytes, ...], reason: str
-) -> None:
-    line.answers(*datagrams)
-    with pytest.raises(StepUncertain, match=reason):
-        line.step()
-
-
 def test_silence_is_bounded(line: Line) -> None:
     line.machine.limits = BRIEF
     line.answers(ACK)
@@ -321,21 +305,6 @@ def test_the_answers_of_a_step_that_a_copy_of_a_request_ran_are_not_those_of_the
     line.say(ACK, DONE)
     with pytest.raises(StepUncertain, match="belongs to no step"):
         line.step()
-
-
-def test_a_step_that_is_cancelled_while_it_waits_is_in_doubt(tmp_path: Path) -> None:
-    line = Line("trio", tmp_path)
-
-    async def cancelled() -> None:
-        session = line.session()
-        with trio.move_on_after(0.05) as scope:
-            await session.step({"agent1": [0.25]})
-        assert scope.cancelled_caught
-
-    trio.run(cancelled)
-    with pytest.raises(StepUncertain, match="may be outstanding"):
-        line.step()
-    line.close()
 
 
 @pytest.mark.parametrize(

@@ -115,9 +115,7 @@ def test_one_that_is_held_up_keeps_its_limit_and_the_others_have_their_results(s
 def test_a_killed_simulator_is_told_and_the_others_go_on(step: Work) -> None:
     with sessions(SyntheticWorld(1, 3), SyntheticWorld(1, 3)) as several:
         with UdpSimulator(SyntheticWorld(1, 3), port=0) as simulator:
-            doomed = BLOCKING.connect(simulator)
-            doomed.register("agent")
-            doomed.reset(9)
+            doomed = BLOCKING.playing(simulator, "agent", seed=9)
             link = SessionFleet()
             everybody = [several[0], doomed, several[1]]
             link.run([(s, step(s)) for s in everybody])

@@ -194,8 +194,7 @@ def test_a_lease_that_was_removed_with_its_directory_is_made_again_and_frees_the
     """As where a user logs out while a program of theirs goes on: the runtime directory is removed."""
     leases = tmp_path / "runtime" / "leases"
     with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
-        session = Driver().connect(simulator, leases=leases)
-        session.register("agent")
+        session = Driver().having(simulator, "agent", leases=leases)
         (before,) = leases.iterdir()
         opened = len(descriptors())
         shutil.rmtree(leases.parent)
@@ -217,8 +216,7 @@ def test_who_starts_while_another_lets_go_finds_its_port_free_and_frees_its_agen
     either: Driver, simulator: UdpSimulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the lease is found worthless, and the agents stay taken."""
-    session = either.connect(simulator, leases=tmp_path)
-    session.register("agent1")
+    session = either.having(simulator, "agent1", leases=tmp_path)
     file = session.core.lease._file
     abandon = file.abandon
 

@@ -79,9 +79,7 @@ def test_closed_and_silent_ports_are_told(either: Driver) -> None:
 
 def test_a_simulator_that_dies_is_noticed_with_the_next_datagram(either: Driver, profile: Profile) -> None:
     with UdpSimulator(SyntheticWorld(1, 1), port=0, profile=profile) as simulator:
-        session = either.connect(simulator)
-        session.register("agent")
-        session.reset(1)
+        session = either.playing(simulator, "agent")
     with pytest.raises(SessionLost):
         session.step({"agent": [0.0]})
     session.close()
@@ -125,9 +123,7 @@ def test_a_trace_holds_every_datagram_with_its_meaning(
     either: Driver, simulator: UdpSimulator, tmp_path: Path
 ) -> None:
     path = tmp_path / "trace.jsonl"
-    with TraceWriter(path) as trace, either.connect(simulator, trace=trace) as session:
-        session.register("agent1")
-        session.reset(1)
+    with TraceWriter(path) as trace, either.playing(simulator, "agent1", trace=trace) as session:
         session.step({"agent1": [0.0, 0.5]})
     notes = [record.note for record in read_trace(path)]
     assert any("NEXT_SIMULATION_STEP agent 1" in note for note in notes)
@@ -140,8 +136,7 @@ def test_a_trace_holds_every_datagram_with_its_meaning(
 def test_events_are_told_to_all_agents_of_the_session_though_the_server_tells_them_once(
     simulator: UdpSimulator,
 ) -> None:
-    with BLOCKING.connect(simulator) as session:
-        session.register("agent1", "agent2")
+    with BLOCKING.having(simulator, "agent1", "agent2") as session:
         assert session.register_event("/Synthetic/Mark")
         session.reset(1)
         told = [session.step({"agent1": [0, 0], "agent2": [0, 0]}) for _ in range(20)]
@@ -210,20 +205,17 @@ def test_an_agent_of_another_client_is_taken(either: Driver, simulator: UdpSimul
 def test_a_reset_alone_among_two_is_stuck_and_its_session_still_leaves(
     either: Driver, simulator: UdpSimulator
 ) -> None:
-    with either.connect(simulator) as other:
-        other.register("agent2")
-        with either.connect(simulator, limits=Limits(reset=0.3)) as mine:
-            mine.register("agent1")
-            with pytest.raises(BarrierStuck, match="agent2"):
-                mine.reset(1)
+    with either.having(simulator, "agent2") as other:
+        mine = either.having(simulator, "agent1", limits=Limits(reset=0.3))
+        with mine, pytest.raises(BarrierStuck, match="agent2"):
+            mine.reset(1)
         assert {entry.name: entry.available for entry in other.agents()}["agent1"]
 
 
 def test_restarting_the_communication_frees_everybodys_agents(
     either: Driver, simulator: UdpSimulator
 ) -> None:
-    first = either.connect(simulator)
-    first.register("agent1")
+    first = either.having(simulator, "agent1")
     with either.connect(simulator) as second:
         second.restart_communication()
     wait_for(lambda: not simulator.machine.controlled)
@@ -262,9 +254,7 @@ def step_on(session: BlockingSession, stepping: Event) -> None:
 def test_a_thread_that_comes_into_the_midst_of_anothers_step_is_told_so(use: str) -> None:
     world = SyntheticWorld(2, 3, think=0.1)
     with UdpSimulator(world, port=0) as simulator, ThreadPoolExecutor(1) as threads:
-        session = BLOCKING.connect(simulator)
-        session.register("agent")
-        session.reset(1)
+        session = BLOCKING.playing(simulator, "agent")
         given = {"agents": (), "step": ({"agent": np.zeros(2)},), "step_one": (np.zeros(2),)}[use]
         stepping = Event()
         other = threads.submit(step_on, session, stepping)
@@ -295,8 +285,7 @@ def test_ctrl_c_between_the_parts_of_an_exchange_ends_it(
 
 
 def test_a_forgotten_session_gives_its_agents_back(simulator: UdpSimulator) -> None:
-    session = BLOCKING.connect(simulator)
-    session.register("agent1")
+    session = BLOCKING.having(simulator, "agent1")
     del session
     gc.collect()
     wait_for(lambda: not simulator.machine.controlled)
@@ -304,9 +293,7 @@ def test_a_forgotten_session_gives_its_agents_back(simulator: UdpSimulator) -> N
 
 def test_a_forked_childs_collector_does_not_end_the_session_of_its_parent() -> None:
     with UdpSimulator(SyntheticWorld(2, 3), port=0) as simulator:
-        session = BLOCKING.connect(simulator)
-        session.register("agent")
-        session.reset(1)
+        session = BLOCKING.playing(simulator, "agent")
         child = os.fork()
         if child == 0:
             try:

@@ -36,9 +36,7 @@ def network(simulator: UdpSimulator) -> Iterator[HoledNetwork]:
 
 def given_up(driver: Driver, simulator: UdpSimulator, network: HoledNetwork) -> Any:
     """A session whose step met nothing but silence."""
-    session = driver.connect(network.address, profile=simulator.machine.profile, limits=BRIEF)
-    session.register("agent1")
-    session.reset(1)
+    session = driver.playing(network.address, "agent1", profile=simulator.machine.profile, limits=BRIEF)
     network.holed = True
     with pytest.raises(SessionLost, match="fell silent"):
         session.step({"agent1": [0.0, 0.0]})

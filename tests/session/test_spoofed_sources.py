@@ -48,8 +48,7 @@ def steps(session: BlockingSession) -> None:
 def test_a_connected_client_hears_nobody_but_its_handler(
     simulator: UdpSimulator, stranger: socket.socket
 ) -> None:
-    with Driver().connect(simulator) as session:
-        session.register("agent1")
+    with Driver().having(simulator, "agent1") as session:
         local = session.channel.sock.getsockname()[:2]
         for message in (ResetCommunicationAck(), EndAck(), NextSimulationStepAck(1)):
             stranger.sendto(message.encode(end=False), local)
@@ -60,8 +59,7 @@ def test_a_connected_client_hears_nobody_but_its_handler(
 
 
 def test_a_handler_hears_nobody_but_its_client(simulator: UdpSimulator, stranger: socket.socket) -> None:
-    with Driver().connect(simulator) as session:
-        session.register("agent1")
+    with Driver().having(simulator, "agent1") as session:
         handler = session.core.handler
         for _ in range(3):
             stranger.sendto(End().encode(end=True), (handler.host, handler.port))
@@ -121,8 +119,7 @@ def test_a_flood_while_it_connects_does_not_keep_the_client_from_giving_up() -> 
 
 def test_a_flood_of_inits_takes_no_agent_and_no_session(simulator: UdpSimulator) -> None:
     main = (simulator.address.host, simulator.address.port)
-    with Driver().connect(simulator) as session:
-        session.register("agent1")
+    with Driver().having(simulator, "agent1") as session:
         for _ in range(100):
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
                 init = Init(form=session.profile.init_form)

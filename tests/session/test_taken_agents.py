@@ -40,8 +40,7 @@ def register(driver: Driver, simulator: UdpSimulator, *names: str) -> None:
 
 def gone(driver: Driver, simulator: UdpSimulator) -> None:
     """A session whose handler's port is closed, while this simulator still has its agent."""
-    session = driver.connect(simulator)
-    session.register("agent1")
+    session = driver.having(simulator, "agent1")
     session.channel.refused(monotonic())
     session.close()
 
@@ -65,8 +64,7 @@ def test_an_agent_of_a_session_whose_handler_has_just_gone_is_not_said_to_be_ano
 @contextmanager
 def killed_and_not_heard(simulator: UdpSimulator) -> Iterator[Path]:
     """The lease of a session that has died with agent1, and whose old handler hears no goodbye."""
-    session = BLOCKING.connect(simulator)
-    session.register("agent1")
+    session = BLOCKING.having(simulator, "agent1")
     session.disown()
     (file,) = leases()
     with bound() as silent:
@@ -123,10 +121,9 @@ def test_who_really_is_another_client_is_still_said_to_be_one(
     either: Driver, simulator: UdpSimulator
 ) -> None:
     gone(BLOCKING, simulator)
-    with BLOCKING.connect(simulator) as other:
-        other.register("agent2")
-        with pytest.raises(AgentTaken, match=r"'agent2' of .* is controlled by another client") as e:
-            register(either, simulator, "agent2")
+    told = r"'agent2' of .* is controlled by another client"
+    with BLOCKING.having(simulator, "agent2"), pytest.raises(AgentTaken, match=told) as e:
+        register(either, simulator, "agent2")
     assert "stop the other client" in e.value.hint
 
 
@@ -134,8 +131,7 @@ def test_who_really_is_another_client_is_still_said_to_be_one(
 def test_what_was_had_again_since_is_nobodys_loss_any_more(simulator: UdpSimulator) -> None:
     note_loss(simulator.address, ["agent1", "agent2"], "was given up")
     register(BLOCKING, simulator, "agent1")
-    with BLOCKING.connect(simulator) as other:
-        other.register("agent1", "agent2")
+    with BLOCKING.having(simulator, "agent1", "agent2"):
         note_loss(simulator.address, ["agent2"], "was given up")
         with pytest.raises(AgentTaken, match="another client"):
             register(BLOCKING, simulator, "agent1")
@@ -170,10 +166,8 @@ SOON = Limits(step=0.3, reset=0.3, close=0.3)
 def test_what_waits_for_a_dead_session_of_ours_names_that_and_the_way_out(
     simulator: UdpSimulator, what: str
 ) -> None:
-    with BLOCKING.connect(simulator, limits=SOON) as session:
-        session.register("agent1")
-        other = BLOCKING.connect(simulator)
-        other.register("agent2")
+    with BLOCKING.having(simulator, "agent1", limits=SOON) as session:
+        other = BLOCKING.having(simulator, "agent2")
         other.disown()
         with pytest.raises(BarrierStuck, match=f"the {what} did not complete within 0.3 s") as told:
             session.reset() if what == "reset" else session.step({"agent1": [0.0, 0.0]})
@@ -185,9 +179,7 @@ def test_what_waits_for_a_dead_session_of_ours_names_that_and_the_way_out(
     assert "each new session says goodbye for the lost one" in told.value.hint
     assert "restart-communication" in told.value.hint
     # It is true.
-    with BLOCKING.connect(simulator, limits=SOON) as session:
-        session.register("agent1")
-        session.reset()
+    with BLOCKING.playing(simulator, "agent1", seed=0, limits=SOON) as session:
         session.step({"agent1": [0.0, 0.0]})
 
 
