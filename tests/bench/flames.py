@@ -12,9 +12,10 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -24,9 +25,6 @@ from ospbridge.bench.relaying import driving, learner_of
 from ospbridge.bench.stage import AGENT, START, Stage
 from ospbridge.bench.subjects import ENVIRONMENT
 from ospbridge.bench.vectors import vector_steps
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 RATE = 400
 """Samples a second."""

@@ -6,15 +6,13 @@ A machine may be slow meanwhile, and so is what stands beside it in the same run
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from ospbridge.bench.report import Values
-    from ospbridge.bench.turns import Runs
+from ospbridge.bench.report import Values
+from ospbridge.bench.turns import Runs
 
 __all__ = ["ratio", "usual_until"]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import orjson
@@ -21,16 +22,12 @@ from ospbridge.osp.profile import DOCUMENT
 from ospbridge.rllink.checking import check_fragments
 from ospbridge.rllink.dialects import JSON, MSGPACK
 from ospbridge.rllink.messages import EpisodesAndGetState
+from ospbridge.task.base import Task
 from ospbridge.task.making import make_task
 from ospbridge.task.plain import PlainTask
 from ospbridge.task.reading import read
 from tests.bench.patience import ratio
 from tests.rllink.episodes import arrays_of, episode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ospbridge.task.base import Task
 
 TIMES = 200
 """Calls of a run: less than a millisecond, so that hardly one is interrupted by other programs."""

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +15,6 @@ from ospbridge.osp.profile import DOCUMENT
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.daemon.running import PROGRAM, Daemon
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.loopback
 SECONDS = 10.0

@@ -8,14 +8,12 @@ import statistics
 import gymnasium
 import pytest
 
-import ospbridge
 from ospbridge.interface import Endpoint
 from ospbridge.osp.timing import SILENCE
 from tests.daemon.forked import ForkedSimulator
 from tests.daemon.running import LocalDaemon
 from tests.daemon.test_simulator_killed import THINK, Seen, killed_again_and_again
 
-assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 NOTICED, NOTICED_IN_STEP, REBUILT = 0.4, 1.6, 8.0
 """In silences."""

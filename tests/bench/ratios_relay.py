@@ -6,16 +6,13 @@ Both are measured in turn, several times, until the medians of the ratios kept w
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ospbridge.bench.relaying import STEPS, WHILE_IT_SLEEPS, relaying_runs
+from ospbridge.bench.report import Values
 from ospbridge.bench.subjects import IN_EPISODES, RELAYED
 from tests.bench.patience import usual_until
-
-if TYPE_CHECKING:
-    from ospbridge.bench.report import Values
 
 pytestmark = pytest.mark.loopback
 

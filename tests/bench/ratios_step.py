@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ospbridge.bench.exercise import Exercise
+from ospbridge.bench.report import Values
 from ospbridge.bench.step import measure_steps, step_runs
 from ospbridge.bench.subjects import (
     BLOCKING_FLOOR,
@@ -19,9 +19,6 @@ from ospbridge.bench.subjects import (
     WITH_SCENARIO,
 )
 from tests.bench.patience import usual_until
-
-if TYPE_CHECKING:
-    from ospbridge.bench.report import Values
 
 pytestmark = [
     pytest.mark.loopback,

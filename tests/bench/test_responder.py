@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -9,9 +9,6 @@ from ospbridge.bench.floors import one_floor
 from ospbridge.bench.processes import Program
 from ospbridge.osp.profile import PROFILES
 from ospbridge.session.blocking import BlockingSession
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.loopback
 

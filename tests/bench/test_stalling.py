@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -17,10 +18,6 @@ from ospbridge.cli import main
 from ospbridge.errors import UsageError
 from ospbridge.osp.profile import NERD
 from ospbridge.session.blocking import BlockingSession
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason=stalling.NO_COMPILER)
 

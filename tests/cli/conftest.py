@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from ospbridge.cli import main
 from ospbridge.osp.profile import PROFILES
+from ospbridge.osp.world import World
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.udp import UdpSimulator
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from click.testing import Result
-
-    from ospbridge.osp.world import World
 
 
 @dataclass

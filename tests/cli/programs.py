@@ -7,18 +7,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from ospbridge.cli import main
 from ospbridge.errors import OspBridgeError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from click.testing import Result
 
 WITHIN = 60.0
 """Seconds in which whatever is waited for has come, on the busiest machine."""

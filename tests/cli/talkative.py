@@ -7,14 +7,12 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from ospbridge.interface import Endpoint
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 READS_WITHIN: Final = 2.0
 """Seconds until a client that does not read is sent the next piece all the same."""

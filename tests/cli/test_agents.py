@@ -1,21 +1,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from ospbridge.interface import InterfaceValue
-from ospbridge.osp.world import WorldAgent
+from ospbridge.osp.world import World, WorldAgent
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.synthetic import SyntheticWorld
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from ospbridge.osp.world import World
-    from tests.cli.conftest import Served
+from tests.cli.conftest import Served
 
 pytestmark = pytest.mark.loopback
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 import psutil
@@ -18,9 +18,6 @@ from ospbridge.bench.processes import ProgramFailed
 from ospbridge.bench.report import Panel, Quantity, Report, Row
 from ospbridge.cli import bench_all
 from tests.cli.programs import invoke, started, until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SMALL = ["--inputs", "2", "--outputs", "3", "--steps", "10", "--runs", "1"]
 FLOORS = ["blocking floor", "spinning floor"]

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ospbridge.observe.trace import read_trace
-from ospbridge.osp.world import Variable
+from ospbridge.osp.world import Variable, World
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.synthetic import SyntheticWorld
+from tests.cli.conftest import Served
 from tests.cli.programs import invoke
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ospbridge.osp.world import World
-    from tests.cli.conftest import Served
-
 
 check = partial(invoke, "check")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 import tomllib
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -15,15 +16,11 @@ from ospbridge.cli.connect import connect
 from ospbridge.cli.joining import settings_from
 from ospbridge.cli.server_options import LONGEST
 from ospbridge.cli.upstream import upstream_from, upstream_options
+from ospbridge.daemon.relay.settings import Upstream
+from ospbridge.daemon.settings import Settings
 from ospbridge.observe.runtime import default_hub
 from ospbridge.rllink.framing import LARGEST_BODY, LARGEST_TAKEN
 from tests.cli.programs import invoke
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ospbridge.daemon.relay.settings import Upstream
-    from ospbridge.daemon.settings import Settings
 
 TWO = """\
 [[simulator]]

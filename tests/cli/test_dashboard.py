@@ -7,7 +7,8 @@ import json
 import signal
 import socket
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -19,9 +20,6 @@ from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.cli.programs import WITHIN, invoke
 from tests.daemon.running import Daemon
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytest.importorskip("starlette", reason="needs the extra: pip install 'ospbridge[dashboard]'")
 pytest.importorskip("hypercorn", reason="needs the extra: pip install 'ospbridge[dashboard]'")

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,11 +16,6 @@ from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.cli.programs import invoke, started
 from tests.daemon.running import free_port
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 pytestmark = pytest.mark.loopback
 

@@ -2,18 +2,14 @@ from __future__ import annotations
 
 import json
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
+from ospbridge.osp.world import World
 from ospbridge.simulator.synthetic import MARK_EVERY, SyntheticWorld
+from tests.cli.conftest import Served
 from tests.cli.programs import started
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ospbridge.osp.world import World
-    from tests.cli.conftest import Served
 
 pytestmark = pytest.mark.loopback
 

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-import ospbridge
 from ospbridge.record.reading import read_recording, recorded_files
 from tests.cli.programs import invoke
 from tests.record.episodes import feedback, play, recorder_into, whose
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-assert ospbridge.__version__
-
 
 run = partial(invoke, "export")
 

@@ -6,16 +6,12 @@ import os
 import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 import click
 import pytest
 
 from docs.generation.commands import walk
 from tests.cli.programs import invoke
-
-if TYPE_CHECKING:
-    pass
 
 TALK_TO_A_SIMULATOR = [
     ["agents"],

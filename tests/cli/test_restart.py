@@ -1,21 +1,16 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ospbridge.errors import SessionLost
 from ospbridge.observe.runtime import runtime_directory
-from ospbridge.osp.profile import DOCUMENT, NERD
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.cli.conftest import Served
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ospbridge.osp.profile import Profile
 
 pytestmark = pytest.mark.loopback
 

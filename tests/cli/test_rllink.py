@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import ssl
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,12 +19,6 @@ from ospbridge.sink.serving import Sink
 from tests.cli.programs import invoke
 from tests.in_threads import in_thread
 from tests.policy.weights import module_weights
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
-
 
 pytestmark = pytest.mark.loopback
 

@@ -7,16 +7,13 @@ import os
 import shlex
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ospbridge.errors import UsageError
 from ospbridge.service import installing, scope, systemctl
 from tests.cli.programs import invoke
-
-if TYPE_CHECKING:
-    pass
 
 STUB = """\
 #!/bin/sh

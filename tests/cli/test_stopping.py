@@ -3,16 +3,13 @@ from __future__ import annotations
 import signal
 import time
 import weakref
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from ospbridge.cli.stopping import deferred, heeded, stoppable, uninterrupted
 from tests.cli.programs import ran
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

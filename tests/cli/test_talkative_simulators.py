@@ -7,17 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import IO, NamedTuple
 
 import pytest
 
 from tests.cli.programs import WITHIN, until
 from tests.cli.talkative import TalkativeServer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 pytestmark = [pytest.mark.loopback, pytest.mark.timeout(120)]
 LONGEST_LINE = 4000

@@ -9,23 +9,25 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import gymnasium
 import pytest
 import trio
 
-import ospbridge
 from ospbridge.daemon.service import LEAVE_WITHIN
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.timing import Limits
 from ospbridge.session.blocking import BlockingSession
-from ospbridge.session.hub_client import LEAVE, HubClient
+from ospbridge.session.hub_client import LEAVE, AgentHandle, HubClient
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.cli.programs import WITHIN, asked_on, in_background, started, until
@@ -34,14 +36,6 @@ from tests.daemon.relay.learner import TinyLearner, drive, learning
 from tests.daemon.running import Daemon, all_free, free_port, seat_of, values
 from tests.sink.clients import episodes, said
 
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from ospbridge.session.hub_client import AgentHandle
-
-assert ospbridge.__version__
 pytestmark = [pytest.mark.loopback, pytest.mark.timeout(120)]
 EXIT, CLOSE = 20.0, 20.0
 LONG = "60"

@@ -9,7 +9,8 @@ import signal
 import socket
 import subprocess
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -33,9 +34,6 @@ from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.cli.programs import WITHIN, until
 from tests.daemon.running import PROGRAM, Daemon
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 STATUS = StatusReply(
     ready=True,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import stat
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
@@ -14,9 +14,6 @@ from click.testing import CliRunner
 from ospbridge.cli import main
 from ospbridge.observe.trace import Direction, TraceRecord, read_trace
 from tests.cli.programs import invoke
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 RECORDING = Path(__file__).parents[1] / "osp" / "traces" / "s04_reset_step.jsonl"
 RECORDS = list(read_trace(RECORDING))

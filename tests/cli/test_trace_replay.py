@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -17,10 +18,6 @@ from ospbridge.osp.profile import NERD
 from ospbridge.session.blocking import BlockingSession
 from tests.cli.programs import started
 from tests.simulator.raw import RawClient
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Iterator
 
 RECORDING = Path(__file__).parents[1] / "osp" / "traces" / "s04_reset_step.jsonl"
 

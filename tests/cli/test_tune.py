@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -13,11 +15,6 @@ from ospbridge.diagnosis import stalls
 from ospbridge.session.blocking import BlockingSession
 from tests.cli.programs import invoke, started
 from tests.launch.listening import THREADS, listening
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Iterator
-
 
 pytestmark = pytest.mark.loopback
 

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.cli.conftest import Served
 from tests.cli.programs import started
-
-if TYPE_CHECKING:
-    from tests.cli.conftest import Served
 
 pytestmark = pytest.mark.loopback
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -25,11 +25,7 @@ from ospbridge.hub.status import (
     UpstreamStatus,
 )
 from ospbridge.interface import AgentInterface, BoxSpace, Endpoint, InterfaceValue
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from ospbridge.observe.recent import Warned
+from ospbridge.observe.recent import Warned
 
 
 def upstream(trouble: str = "") -> UpstreamStatus:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ospbridge.dashboard.address import CREDENTIAL, Access, called, listening, read_token
 from ospbridge.errors import ConfigurationError
 from ospbridge.interface import Endpoint
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TOKEN = "a-token-of-some-length"
 OURS = ["localhost", "localhost:9000", "LOCALHOST.", "127.0.0.1:8464", "192.168.0.7", "[::1]:8464"]

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 from structlog.testing import capture_logs
 
 from ospbridge.dashboard.assets import page_files
 from tests.dashboard.synthetic import SyntheticSource, opened
-from tests.dashboard.visitors import ask
+from tests.dashboard.visitors import Answer, ask
 
 pytest.importorskip("starlette", reason="needs the extra: pip install 'ospbridge[dashboard]'")
 pytest.importorskip("hypercorn", reason="needs the extra: pip install 'ospbridge[dashboard]'")
 
-if TYPE_CHECKING:
-    from tests.dashboard.visitors import Answer
 
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from urllib.parse import quote
@@ -20,12 +21,8 @@ from tests.dashboard.visitors import WITHIN, ask, listening_to
 pytest.importorskip("starlette", reason="needs the extra: pip install 'ospbridge[dashboard]'")
 pytest.importorskip("hypercorn", reason="needs the extra: pip install 'ospbridge[dashboard]'")
 
-from typing import TYPE_CHECKING
 
 from ospbridge.dashboard import app, connections, door, serving
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import http.client
 import json
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 WITHIN = 20.0
 

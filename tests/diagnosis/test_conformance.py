@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from random import random
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import pytest
 
 from ospbridge.diagnosis import line
-from ospbridge.diagnosis.conformance import Conformance
+from ospbridge.diagnosis.conformance import Conformance, Report
 from ospbridge.diagnosis.deviations import DEVIATIONS, ORDER
-from ospbridge.diagnosis.findings import Finding, Verdict
+from ospbridge.diagnosis.findings import Deviation, Finding, Verdict
 from ospbridge.diagnosis.greeting import Server, join
 from ospbridge.diagnosis.line import Line
 from ospbridge.diagnosis.stage import Stage
@@ -33,6 +34,7 @@ from ospbridge.osp.codes import Code
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.repository import double_variable
 from ospbridge.osp.server import Handler
+from ospbridge.osp.world import World
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.lease import stale_leases
 from ospbridge.simulator.arena import ArenaWorld
@@ -41,14 +43,6 @@ from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.transport.addresses import resolve
 from tests.raw_world import RawWorld
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from ospbridge.diagnosis.conformance import Report
-    from ospbridge.diagnosis.findings import Deviation
-    from ospbridge.osp.world import World
 
 pytestmark = pytest.mark.loopback
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -20,9 +20,6 @@ from ospbridge.diagnosis.places import (
 from ospbridge.observe.runtime import default_hub
 from ospbridge.session.lease import Lease, LeaseFile, stale_leases
 from ospbridge.transport.unix import HubSocket
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HEAD = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer\n"
 

@@ -10,15 +10,15 @@ import ssl
 import subprocess
 import threading
 import tomllib
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 
-import ospbridge
 from ospbridge.errors import ConfigurationError
 from ospbridge.observe.runtime import default_hub
 from ospbridge.policy.distributions import distribution
@@ -35,10 +35,6 @@ from tests.envs.daemons import connected
 from tests.envs.vectors import cart_poles
 from tests.policy.weights import module_weights
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="the page's commands need openssl")
 

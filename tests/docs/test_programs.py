@@ -10,16 +10,16 @@ import sys
 import threading
 import time
 import tomllib
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import gymnasium
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
-import ospbridge
 from ospbridge.cli import main
 from ospbridge.envs.rllib import place_of
 from ospbridge.errors import ConfigurationError
@@ -33,11 +33,6 @@ from tests.daemon.running import free_port
 from tests.docs.pages import ROOT, blocks, commands, page, programs, run
 from tests.envs.vectors import cart_poles
 from tests.policy.weights import module_weights
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-assert ospbridge.__version__
 
 
 @pytest.fixture

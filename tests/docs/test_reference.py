@@ -6,7 +6,8 @@ import inspect
 import re
 from dataclasses import MISSING, Field, fields
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import gymnasium
 import numpy as np
@@ -14,7 +15,6 @@ import orjson
 import pytest
 from gymnasium.vector import AutoresetMode
 
-import ospbridge
 from ospbridge import errors
 from ospbridge.diagnosis.checks import State
 from ospbridge.diagnosis.deviations import DEVIATIONS
@@ -32,12 +32,6 @@ from ospbridge.task.expressions import CONSTANTS, FUNCTIONS
 from ospbridge.task.guarding import _TOLD
 from tests.docs.pages import page, section, words_of
 from tests.record.episodes import feedback, whose
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-assert ospbridge.__version__
-
 
 # --- limits and terms -------------------------------------------------------------------------------------------------
 

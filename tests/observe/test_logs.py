@@ -8,14 +8,12 @@ import os
 import pty
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ospbridge.observe import logs
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Written(io.StringIO):

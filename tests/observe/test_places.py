@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,9 +16,6 @@ from ospbridge.observe import runtime
 from ospbridge.observe.runtime import runtime_directory
 from ospbridge.observe.state import state_directory
 from ospbridge.service.scope import Scope
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 VARIABLES: dict[str, Callable[[], Path]] = {
     "XDG_RUNTIME_DIR": runtime_directory,

@@ -6,7 +6,7 @@ import errno
 import io
 import logging
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 from unittest.mock import AsyncMock
 
 import pytest
@@ -17,9 +17,6 @@ from ospbridge.observe import logs, sparing
 from ospbridge.observe.listeners import SAYS, take_over
 from ospbridge.observe.recent import LONGEST, MOST_FIELDS, Recent
 from ospbridge.observe.sparing import MOST_KEPT, SAID_AGAIN_AFTER, SparingEach
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import shutil
 import signal
+import subprocess
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -20,11 +23,6 @@ from tests.cli.programs import started
 from tests.daemon.running import Daemon, SinkProcess
 from tests.dashboard.synthetic import SyntheticSource, opened, status
 from tests.in_threads import in_thread
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium: pip install selenium")
 exceptions = pytest.importorskip("selenium.common.exceptions")

@@ -16,7 +16,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from numpy.typing import NDArray
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
@@ -31,9 +33,6 @@ from ray.rllib.utils.spaces.space_utils import clip_action, unsquash_action
 from ospbridge.interface import BoxSpace, DiscreteSpace
 from ospbridge.policy.acting import Policy
 from ospbridge.policy.distributions import ActionSpace, MultiDiscreteSpace
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 LIMIT = 1e-5
 LOW, HIGH = np.array([-2.0, 0.5, -1.0], np.float32), np.array([-1.0, 30.0, 1.0], np.float32)

@@ -11,7 +11,8 @@ import json
 import os
 import socket
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
@@ -25,9 +26,6 @@ from ospbridge.rllink.cutting import cut
 from ospbridge.rllink.dialects import MSGPACK
 from ospbridge.rllink.fragments import EpisodeFragment
 from ospbridge.rllink.messages import EpisodesAndGetState
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 STEPS = 50
 KINDS = {"discrete": 0, "continuous": 3}

@@ -9,34 +9,28 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 import trio
 
-from ospbridge.daemon.relay.link import Link
+from ospbridge.daemon.relay.link import Connection, Link
 from ospbridge.errors import UpstreamLost
 from ospbridge.rllink import exchanges
-from ospbridge.rllink.client import StateArrived
+from ospbridge.rllink.client import ClientMachine, Event, Exchange, StateArrived
 from ospbridge.rllink.cutting import split
 from ospbridge.rllink.dialects import DIALECTS
 from ospbridge.rllink.exchanges import deliver, get_config, get_state, learn, newer_state
+from ospbridge.rllink.fragments import EpisodeFragment
 from ospbridge.rllink.messages import Episodes
 from ospbridge.rllink.timing import Limits
+from ospbridge.rllink.weights import Weights
 from ospbridge.transport.tls import parse_stream
-from tests.peers.processes import free_port, json_lines, running
+from tests.peers.processes import Place, Program, free_port, json_lines, running
 from tests.rllink.episodes import episode
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-
-    from ospbridge.daemon.relay.link import Connection
-    from ospbridge.rllink.client import ClientMachine, Event, Exchange
-    from ospbridge.rllink.fragments import EpisodeFragment
-    from ospbridge.rllink.weights import Weights
-    from tests.peers.processes import Place, Program
 
 RAYS = [python for python in os.environ.get("RAY_PYTHONS", "").split(":") if python]
 if not RAYS:

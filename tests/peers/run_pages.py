@@ -17,16 +17,12 @@ import sys
 import time
 import warnings
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from ospbridge.session.hub_client import HubClient
 from tests.docs.pages import page, programs, run
-from tests.peers.processes import OSPBRIDGE, drives, free_port, running
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.peers.processes import Place
+from tests.peers.processes import OSPBRIDGE, Place, drives, free_port, running
 
 ITERATIONS = 4
 """Of a server that is killed, or ends by itself."""

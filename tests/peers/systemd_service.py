@@ -9,17 +9,15 @@ from __future__ import annotations
 import json
 import re
 import signal
+import subprocess
 import time
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 import pytest
 
 from tests.peers.systemd_container import PROGRAM, Container, Impossible, booted, until
 from tests.policy import onnx_models
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(150, func_only=True)]
 

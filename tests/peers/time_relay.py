@@ -12,12 +12,9 @@ import json
 import statistics
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tests.peers.processes import ROOT, free_port, running
-
-if TYPE_CHECKING:
-    from tests.peers.processes import Place
+from tests.peers.processes import ROOT, Place, free_port, running
 
 
 def timed(place: Place, ours: bool, options: argparse.Namespace, seed: int) -> dict[str, Any]:

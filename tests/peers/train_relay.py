@@ -22,12 +22,19 @@ import sys
 import time
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from tests.peers.processes import FORCED_CART, HERE, Failed, drives, free_port, json_lines, running
-
-if TYPE_CHECKING:
-    from tests.peers.processes import Place, Program
+from tests.peers.processes import (
+    FORCED_CART,
+    HERE,
+    Failed,
+    Place,
+    Program,
+    drives,
+    free_port,
+    json_lines,
+    running,
+)
 
 ALIKE: Final = 1e-4
 """What the outputs of two implementations of one network may differ by."""

@@ -12,10 +12,11 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -27,12 +28,7 @@ from ospbridge.envs.sb3 import OspVecEnv
 from ospbridge.simulator.hosting import world_of
 from ospbridge.task.loading import load
 from ospbridge.task.making import make_task
-from tests.peers.processes import running
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.peers.processes import Place
+from tests.peers.processes import Place, running
 
 EPISODES = 10
 LATEST = 20

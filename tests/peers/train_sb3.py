@@ -13,7 +13,7 @@ import json
 import sys
 import time
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,10 +21,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import VecMonitor
 
 from ospbridge.envs.sb3 import OspVecEnv
-from tests.peers.processes import running
-
-if TYPE_CHECKING:
-    from tests.peers.processes import Place
+from tests.peers.processes import Place, running
 
 EPISODES = 20
 

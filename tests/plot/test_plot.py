@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,8 +28,6 @@ from tests.simulator.traced import Traced, vote
 pytest.importorskip("matplotlib", reason="needs the extra: pip install 'ospbridge[plot]'")
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from matplotlib.figure import Figure
 
 RECORDING = Path(__file__).parents[1] / "osp" / "traces" / "o01_ode_arena.jsonl"

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from ospbridge.record.collecting import Collected, EpisodeCollector, at_once
+from ospbridge.record.episode import RecordedEpisode
 from tests.record.episodes import feedback, play, whose
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from ospbridge.record.episode import RecordedEpisode
 
 
 def test_ctrl_c_while_a_part_is_handed_over_costs_neither_it_nor_the_rest_of_the_episode() -> None:

@@ -7,10 +7,11 @@ import shutil
 import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.interface import BoxSpace, DiscreteSpace
@@ -20,11 +21,6 @@ from ospbridge.record.reading import read_recording
 from ospbridge.record.spool import Spool
 from ospbridge.rllink.parcels import unpacked
 from tests.record.episodes import INFOS, box
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from numpy.typing import NDArray
 
 
 def whole(steps: int = 3) -> bytes:

@@ -12,7 +12,7 @@ import sys
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,15 +20,10 @@ import pytest
 from ospbridge.errors import ConfigurationError
 from ospbridge.interface import DiscreteSpace
 from ospbridge.record.collecting import EpisodeCollector, at_once
-from ospbridge.record.episode import read_episode
+from ospbridge.record.episode import RecordedEpisode, read_episode
 from ospbridge.record.reading import read_recording, recorded_files
 from ospbridge.record.writing import EpisodeWriter
 from tests.record.episodes import INFOS, feedback, play, recorder_into, whose
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ospbridge.record.episode import RecordedEpisode
 
 
 def test_an_episode_is_on_disk_as_soon_as_it_ends_with_all_that_it_was(tmp_path: Path) -> None:

@@ -10,9 +10,11 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -20,10 +22,6 @@ from ospbridge.errors import ConfigurationError
 from ospbridge.record.sizes import parse_size
 from ospbridge.record.spool import EACH, Made, Spool, WhenFull
 from ospbridge.record.spool_file import NoRoom, SpoolFile
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 
 @pytest.fixture(params=["in memory too", "on disk only"])

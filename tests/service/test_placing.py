@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.service.placing import PlacedFile, Standing
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_what_was_written_is_the_same_and_a_newer_text_finds_it_older(tmp_path: Path) -> None:

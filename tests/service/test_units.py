@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +14,6 @@ from ospbridge.daemon.service import LEAVE_WITHIN
 from ospbridge.service.installing import Installation
 from ospbridge.service.scope import Scope
 from ospbridge.service.shipped import shipped_text
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 UNITS = ["ospbridge.service", "ospbridge@.service", "user/ospbridge.service", "user/ospbridge@.service"]
 ANALYZE = shutil.which("systemd-analyze")

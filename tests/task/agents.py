@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -10,9 +10,6 @@ from ospbridge.interface import AgentInterface, InterfaceValue, StepOutcome
 from ospbridge.task.making import make_task
 from ospbridge.task.reading import read
 from ospbridge.task.scenario_task import ScenarioTask
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 INFOS = ("/episode/reward", "/episode/terminated", "/episode/truncated")
 

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import permutations
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from ospbridge.errors import LocalProtocolError
 from ospbridge.interface import PlainInfo
-from ospbridge.task.outside import SELDOM, Outside
+from ospbridge.task.base import Task
+from ospbridge.task.outside import SELDOM, Outside, Remark
 from ospbridge.task.pacing import unlike
 from ospbridge.task.plain import PlainTask
 from ospbridge.task.scenario import NotFinite
 from tests.task.agents import INFOS, arm, outcome, task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ospbridge.task.base import Task
-    from ospbridge.task.outside import Remark
 
 
 @pytest.mark.parametrize("scores", [(2.5, 1.0, 0.0), (-1.0, 0.0, 1.0), (0.0, 0.0, 0.0)])

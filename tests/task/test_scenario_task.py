@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from ospbridge.errors import AgentNotFound, LocalProtocolError, ScenarioInvalid, TaskError
 from ospbridge.interface import (
@@ -25,11 +27,6 @@ from ospbridge.task.reading import read
 from ospbridge.task.scenario_task import ScenarioTask
 from ospbridge.task.variables import number_in
 from tests.task.agents import INFOS, arm, outcome, task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
 
 NAMES = '[agent.names]\nleft = "output:/Left/Angle [-1,1]"\nforce = "output:/Force"\n'
 

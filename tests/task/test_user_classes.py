@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -10,14 +12,9 @@ import pytest
 
 from ospbridge.errors import ScenarioInvalid, TaskError
 from ospbridge.interface import BoxSpace, DiscreteSpace
+from ospbridge.task.base import Task
 from ospbridge.task.scenario_task import ScenarioTask
 from tests.task.agents import outcome, task
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from ospbridge.task.base import Task
 
 
 class Twice(ScenarioTask):
