@@ -4,7 +4,9 @@ There are two ways to wait for the others. A task waits in ``step``. A ``Waiter`
 the rest to others with ``leave``, and is told when the step is over by whoever ran it: that costs no switch of tasks,
 and one task may act for many. Only what lasts calls its own task, which then waits with a deadline.
 
-Who drives all agents that there are waits for nobody, and has a way of its own: ``alone``.
+Who drives all agents that there are waits for nobody: ``step_at_once`` takes the actions and their step in one. As long
+as no other task can have its turn between the actions and what they brought, nobody can see a step under way, and
+nobody need be told that it is. What takes longer, or ends something, is left to ``run``.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from ospbridge.daemon.alone import Alone
 from ospbridge.daemon.attachment import State
 from ospbridge.daemon.episodes import STOPPED
 from ospbridge.daemon.supervisor import foreign_reset
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
 
     from ospbridge.daemon.attachment import Attachment
     from ospbridge.daemon.episodes import EpisodeTracker, Stats
-    from ospbridge.daemon.holding import Holds
     from ospbridge.daemon.lockstep import LockStep
     from ospbridge.daemon.observers import Observers
     from ospbridge.daemon.supervisor import Supervisor
     from ospbridge.errors import SessionLost
+    from ospbridge.osp.fast_path import StepRequest
     from ospbridge.session.trio_session import TrioSession
 
 __all__ = ["StepBarrier", "Waiter"]
@@ -50,10 +51,6 @@ class Waiter(Protocol):
 
     acting: Sequence[Attachment]
     """For whom it has acted."""
-    asked: float
-    """When, if others are waited for."""
-    spent: float
-    """Seconds that the world had been held until then."""
 
     def stepped(self) -> None:
         """The step is over, whatever came of it. Must not raise."""
@@ -65,43 +62,34 @@ class Waiter(Protocol):
 
 
 class StepBarrier:
-    """One simulator's. ``limit``: seconds for which those who have acted wait for the others."""
+    """One simulator's."""
 
     def __init__(
         self,
         lockstep: LockStep,
         supervisor: Supervisor,
         *,
-        holds: Holds,
         tracker: EpisodeTracker,
         observers: Observers,
         stats: Stats,
-        limit: float,
     ) -> None:
-        self.steps = 0
-        """Of the simulator."""
         self.waiters = trio.lowlevel.ParkingLot()
         """Tasks whose turn may come when something changes."""
+        self.begun = False
+        """``step_at_once`` has left its step to ``run``, which must come before any other task has its turn."""
+        self._ended: bool | None = None
+        """Whether that step ended an episode; None: it is under way."""
         self._lockstep = lockstep
         self._supervisor = supervisor
-        self._holds = holds
         self._tracker = tracker
         self._observers = observers
-        self._channels = observers.channels
         self._stats = stats
-        self._limit = limit
         self._left: list[Waiter] = []
         """Who left the waiting to others, in the order in which they acted."""
         self._minding = trio.lowlevel.ParkingLot()
-        self.alone = Alone(
-            self,
-            lockstep,
-            supervisor,
-            holds=holds,
-            tracker=tracker,
-            channels=observers.channels,
-            stats=stats,
-        )
+        self._requests: tuple[StepRequest, ...] = ()
+        """The session's, in whose order the ``_movers`` are: they drive all of its agents."""
+        self._movers: Sequence[Attachment] = ()
 
     @property
     def due(self) -> bool:
@@ -118,7 +106,7 @@ class StepBarrier:
         )
 
     @property
-    def gave_way_at(self) -> float:
+    def yielded_at(self) -> float:
         """When other tasks had their turn in a step, by trio's clock."""
         session = self._supervisor.session
         return session.yielded_at if session is not None else 0.0
@@ -140,15 +128,7 @@ class StepBarrier:
             ((attachment, data),) = moves
             if attachment.state is State.PLAYING:
                 attachment.action = data
-                if inputs is not None:
-                    mine = inputs[0]
-                else:
-                    try:
-                        mine = attachment.read_inputs(data)
-                    except TaskError as error:
-                        self._failed(attachment, error)
-                        raise
-                lockstep.act_one(attachment, mine)
+                lockstep.act_one(attachment, self._read(attachment, data) if inputs is None else inputs[0])
                 return [attachment]
         if inputs is not None:
             acting = []
@@ -165,7 +145,7 @@ class StepBarrier:
         for attachment, data in moves:
             attachment.action = data
             if attachment.state is State.PLAYING:
-                given.append(self.read_inputs(attachment, data))
+                given.append(self._read(attachment, data))
                 acting.append(attachment)
             elif not attachment.cut:
                 raise attachment.not_playing()
@@ -180,18 +160,15 @@ class StepBarrier:
         lockstep.act(acting, given)
         return acting
 
-    def read_inputs(self, attachment: Attachment, data: bytes) -> NDArray[np.float32] | bytes:
-        """Of its action. Raises TaskError, behind which its episode is over, and LocalProtocolError."""
+    def _read(self, attachment: Attachment, data: bytes) -> NDArray[np.float32] | bytes:
+        """Inputs of its action. Raises TaskError, behind which its episode is over, and LocalProtocolError."""
         try:
-            return attachment.read_inputs(data)
+            return attachment.held.read_inputs(data)
         except TaskError as error:
-            self._failed(attachment, error)
+            # Its own task fails: the others wait for it no longer.
+            self._lockstep.fail(attachment, error, trio.current_time())
+            self.changed()
             raise
-
-    def _failed(self, attachment: Attachment, error: TaskError) -> None:
-        """Its own task fails: its episode is over, and the others wait for it no longer."""
-        self._lockstep.fail(attachment, error, trio.current_time())
-        self.changed()
 
     async def step(self, moves: Sequence[tuple[Attachment, bytes]]) -> None:
         """One step; what it brought is in each attachment's ``feedback``. Raises what kept it from happening."""
@@ -200,18 +177,16 @@ class StepBarrier:
             if self.due:
                 await self.run()
             else:
-                asked = trio.current_time()
-                await self.wait(acting, asked, self._holds.spent(asked))
+                await self.wait(acting)
         for attachment, _ in moves:
             if attachment.feedback is None:
                 raise attachment.not_playing()
 
     def leave(self, waiter: Waiter, now: float) -> bool:
         """See to it that it is told once the step is over. False where its own task must wait."""
-        waiter.asked = now
-        waiter.spent = self._holds.spent(now)
-        if not (self.alone.begun or self.due):
-            if self._holds.held:
+        if not (self.begun or self.due):
+            self._lockstep.await_step(now)
+            if self._lockstep.deadlines.suspended:
                 return False
             if self._minding:
                 self._minding.unpark_all()
@@ -224,30 +199,28 @@ class StepBarrier:
             # It stays among them, to be told with the others.
             self._left[-1].call()
 
-    async def wait(self, acting: Sequence[Attachment], asked: float, spent: float) -> None:
-        """Until the step is over for which these acted at that time; run it if nobody else does.
-
-        ``spent``: seconds that the world had been held until then.
-        """
-        self.tell_held(acting, trio.current_time())
+    async def wait(self, acting: Sequence[Attachment]) -> None:
+        """Until the step is over for which these acted; run it if nobody else does."""
+        lockstep, now = self._lockstep, trio.current_time()
+        self.tell_suspended(acting, now)
         while any(a.acted for a in acting):
-            now = trio.current_time()
-            until = asked + self._limit + self._holds.spent(now) - spent + self._holds.left(now)
             if self._supervisor.busy_since is not None:
                 await self.waiters.park()
-            elif self._lockstep.step_due:
+            elif lockstep.step_due:
                 await self.run()
-            elif now >= until:
-                self._lockstep.drop_laggards(self._limit, now)
             else:
-                with trio.move_on_at(until):
-                    await self.waiters.park()
+                lockstep.await_step(now)
+                if not lockstep.take_late_steps(now):
+                    with trio.move_on_at(lockstep.step_ends(now)):
+                        await self.waiters.park()
+            now = trio.current_time()
 
-    def tell_held(self, attachments: Sequence[Attachment], now: float) -> None:
-        """Tell those who begin to wait while the world is held."""
-        seconds = self._holds.left(now)
+    def tell_suspended(self, attachments: Sequence[Attachment], now: float) -> None:
+        """Tell those who begin to wait while deadlines are suspended."""
+        deadlines = self._lockstep.deadlines
+        seconds = deadlines.left(now)
         if seconds:
-            attachments[0].driver.on_held(seconds, self._holds.reason)
+            attachments[0].driver.on_held(seconds, deadlines.reason)
 
     async def mind(self) -> Never:
         """Have those wait themselves whose barrier stays shut, so that each has its deadline."""
@@ -255,16 +228,87 @@ class StepBarrier:
         while True:
             if idle >= REST_AFTER:
                 await self._minding.park()
-            await trio.sleep(min(LASTS, self._limit / 4))
+            await trio.sleep(LASTS)
             idle = 0 if self._left else idle + 1
-            self.call_all(before=trio.current_time() - LASTS)
+            if self._lockstep.waited(trio.current_time()) >= LASTS:
+                self.call_all()
 
-    def call_all(self, *, before: float = float("inf")) -> None:
-        """Those who asked before that time wait themselves from now on."""
-        for waiter in tuple(self._left):
-            if waiter.asked <= before:
-                self._left.remove(waiter)
-                waiter.call()
+    def call_all(self) -> None:
+        """Those who left the waiting to others wait themselves from now on."""
+        called, self._left = self._left, []
+        for waiter in called:
+            waiter.call()
+
+    # --- at once ---------------------------------------------------------------------------------------------------
+
+    def may_step_at_once(self, movers: list[Attachment]) -> bool:
+        """Nobody else plays, rests, looks on or suspends deadlines, and the session can take steps so.
+
+        ``movers`` must be another list where they are others.
+        """
+        lockstep, supervisor = self._lockstep, self._supervisor
+        if (
+            lockstep.playing != movers
+            or lockstep.action_repeat != 1
+            or supervisor.busy_since is not None
+            or not supervisor.ready
+            or self._observers.channels
+            or lockstep.deadlines.suspended
+        ):
+            return False
+        assert supervisor.session is not None
+        requests = supervisor.session.requests
+        if requests is not self._requests or movers is not self._movers:
+            if [request.name for request in requests] != [mover.name for mover in movers]:
+                return False
+            self._requests, self._movers = requests, movers
+        return bool(requests)
+
+    def step_at_once(
+        self,
+        moves: Sequence[tuple[Attachment, bytes]],
+        inputs: Sequence[NDArray[np.float32] | bytes] | None,
+    ) -> bool:
+        """One step of those who may; what it brought is in each one's ``feedback``. Raises as ``act``.
+
+        ``inputs`` may be missing where it is one only. False where the step takes longer, or ends something: they have
+        acted, and where it has ``begun`` ``run`` must follow.
+        """
+        lockstep, session = self._lockstep, self._supervisor.session
+        assert session is not None
+        for attachment, data in moves:
+            attachment.action = data
+        if inputs is None:
+            ((attachment, data),) = moves
+            inputs = [self._read(attachment, data)]
+        clock = session.clock
+        began = clock()
+        try:
+            outcomes = session.try_step(inputs)
+        except OspBridgeError:
+            # What is wrong with them is told by the step that is run with them.
+            lockstep.act(self._movers, inputs)
+            return False
+        if outcomes is None:
+            lockstep.act(self._movers, inputs)
+            self._ended = None
+        else:
+            self._stats.stepped(clock() - began)
+            ended = lockstep.stepped(outcomes)
+            playing = lockstep.playing
+            if not ended and not session.machine.notices:
+                for attachment in playing:
+                    attachment.episode.steps += 1
+                if self._tracker.listeners:
+                    self._tracker.stepped(playing)
+                return True
+            for attachment in playing:
+                attachment.acted = True
+            lockstep.missing = 0
+            self._ended = ended
+        self.begun = True
+        self._supervisor.busy_since = began
+        return False
 
     # --- running ---------------------------------------------------------------------------------------------------
 
@@ -272,34 +316,18 @@ class StepBarrier:
         """The step that is due. Never raises what goes wrong with it: that is told to those who wait."""
         supervisor, lockstep = self._supervisor, self._lockstep
         session = supervisor.session
-        begun, ended = self.alone.hand_over()
+        begun, self.begun = self.begun, False
         if session is None:
             # It was left in the midst of their episodes, as where the daemon stops.
             lockstep.cut_all(STOPPED, trio.current_time())
             self.changed()
             return
-        clock = session.clock
         if not begun:
-            supervisor.busy_since = clock()
-        began = supervisor.busy_since
-        assert began is not None
+            supervisor.busy_since = session.clock()
+        # Who leaves meanwhile takes its inputs out of the lock-step, but not out of the step.
+        inputs = dict(lockstep.actions) if self._observers.channels else None
         try:
-            # Who leaves meanwhile takes its inputs out of the lock-step, but not out of the step.
-            inputs = dict(lockstep.actions) if self._channels else None
-            most = lockstep.action_repeat if ended is None else 0
-            reason = ""
-            if most > 1:
-                lockstep.repeating()
-            for repeats in range(most):
-                outcomes = await (session.finish_step() if begun else session.step(lockstep.actions))
-                self.steps += 1
-                self._stats.stepped(-began + (began := clock()))
-                ended = lockstep.stepped(outcomes, repeats=repeats)
-                if repeats + 1 < most and session.machine.notices:
-                    reason = foreign_reset(session)
-                if ended or reason:
-                    lockstep.cut_actions(most - repeats - 1)
-                    break
+            ended, reason = await self._run_steps(session, begun=begun)
             if inputs is not None:
                 self._observers.stepped(lockstep.playing, inputs)
             if session.machine.notices:
@@ -309,21 +337,43 @@ class StepBarrier:
                 reason = await self._audit(session)
             lockstep.acted()
             if ended or reason:
-                lockstep.end_episodes(clock(), reason=reason)
+                lockstep.end_episodes(session.clock(), reason=reason)
             if inputs is not None:
                 self._observers.settled()
             if self._tracker.listeners:
                 self._tracker.stepped(lockstep.playing)
         except BarrierStuck as error:
-            lockstep.fail_all(error, clock())
+            lockstep.fail_all(error, session.clock())
             supervisor.give_up(error)
         except OspBridgeError as error:
             await supervisor.explain(error)
-            lockstep.cut_all(error.message, clock())
+            lockstep.cut_all(error.message, session.clock())
             supervisor.give_up(error)
         finally:
             supervisor.busy_since = None
             self.changed()
+
+    async def _run_steps(self, session: TrioSession, *, begun: bool) -> tuple[bool, str]:
+        """Those of one action: whether they ended an episode, and why all end, where they do."""
+        if begun and self._ended is not None:
+            return self._ended, ""
+        lockstep, clock = self._lockstep, session.clock
+        began = self._supervisor.busy_since
+        assert began is not None
+        count = lockstep.action_repeat
+        if count > 1:
+            lockstep.repeating()
+        ended, reason = False, ""
+        for repeats in range(count):
+            outcomes = await (session.finish_step() if begun else session.step(lockstep.actions))
+            self._stats.stepped(-began + (began := clock()))
+            ended = lockstep.stepped(outcomes, repeats=repeats)
+            if repeats + 1 < count and session.machine.notices:
+                reason = foreign_reset(session)
+            if ended or reason:
+                lockstep.cut_actions(count - repeats - 1)
+                break
+        return ended, reason
 
     async def _audit(self, session: TrioSession) -> str:
         """Whether the clock agrees with the steps of the episode that ends."""

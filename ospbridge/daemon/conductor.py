@@ -1,7 +1,8 @@
 """The conductor of a simulator: it owns the session, and moves the attachments through steps and resets.
 
-Its steps are the barrier's. A session that is lost is rebuilt by ``run``, which also listens to the simulator while
-nobody plays, so that resets by others are acknowledged and an eviction is noticed.
+Who waits for whom is decided by ``lockstep``. Its steps are run by the barrier, its resets here. A session that is lost
+is rebuilt by ``run``, which also listens to the simulator while nobody plays, so that resets by others are acknowledged
+and an eviction is noticed.
 """
 
 from __future__ import annotations
@@ -15,11 +16,9 @@ import trio
 from ospbridge.daemon.attachment import State
 from ospbridge.daemon.barrier import StepBarrier
 from ospbridge.daemon.episodes import EpisodeTracker, Stats, log_episode
-from ospbridge.daemon.holding import Holds
 from ospbridge.daemon.lockstep import LockStep
 from ospbridge.daemon.observers import Observers
 from ospbridge.daemon.supervisor import Supervisor, foreign_reset
-from ospbridge.daemon.withheld import waits_for_itself, withheld
 from ospbridge.errors import (
     BarrierStuck,
     OspBridgeError,
@@ -42,15 +41,13 @@ if TYPE_CHECKING:
     from ospbridge.daemon.recording import Recording
     from ospbridge.daemon.settings import Settings
     from ospbridge.hub.status import DatagramCounts
-    from ospbridge.interface import Match
+    from ospbridge.interface import Match, StepOutcome
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.session.trio_session import TrioSession
 
 __all__ = ["Conductor"]
 
 log = logs.get(__name__)
-SAME_THREAD_GRACE: Final = 1.0
-"""Seconds after which a wait that nobody can end, since one thread drives both sides, is an error."""
 MOST_TOLD: Final = 64
 """So many combinations say enough, where agents come and go for weeks."""
 
@@ -73,11 +70,10 @@ class Conductor:
         self.tracker = EpisodeTracker(simulator=str(settings.simulator))
         if recording is not None:
             self.tracker.listeners.append(recording)
-        self._holds = Holds()
         self.lockstep = LockStep(
             policy=settings.reset_policy,
             quorum=settings.quorum,
-            holds=self._holds,
+            limits=settings.limits,
             on_episode=self._episode_over,
         )
         self.observers = Observers(self.lockstep)
@@ -92,16 +88,15 @@ class Conductor:
             launcher=launcher,
         )
         self._attempts = Attempts()
+        """Of the reset under way."""
         self._paces_told: set[tuple[tuple[str, int], ...]] = set()
         """Combinations of agents whose tasks repeat an action unlike often, each told once."""
         self.barrier = StepBarrier(
             self.lockstep,
             self._supervisor,
-            holds=self._holds,
             tracker=self.tracker,
             observers=self.observers,
             stats=self.stats,
-            limit=settings.limits.step,
         )
 
     @property
@@ -182,7 +177,7 @@ class Conductor:
         """Raises UsageError where an upstream cannot use what these environments will play; they are not attached."""
         try:
             for attachment in attachments:
-                attachment.annotates = annotates
+                attachment.policy.annotates = annotates
             self.tracker.admit(attachments)
         except BaseException:
             for attachment in attachments:
@@ -203,7 +198,7 @@ class Conductor:
     @property
     def steps(self) -> int:
         """Of the simulator, since the daemon began."""
-        return self.barrier.steps
+        return self.lockstep.steps
 
     async def step(self, moves: Sequence[tuple[Attachment, bytes]]) -> None:
         """One step; what it brought is in each attachment's ``feedback``. Raises what kept it from happening."""
@@ -216,71 +211,36 @@ class Conductor:
         for attachment in attachments:
             if attachment.held.missing:
                 raise SessionLost(attachment.held.missing, hint=attachment.held.remedy)
+        lockstep, supervisor, now = self.lockstep, self._supervisor, trio.current_time()
         self.tracker.turned_away(attachments)
-        asked, steps = trio.current_time(), self.steps
-        self.lockstep.ask_reset(attachments, seed, thread, asked)
+        lockstep.ask_reset(attachments, seed, thread, now)
         self._changed()
-        spent = self._holds.spent(asked)
-        self.barrier.tell_held(attachments, asked)
+        self.barrier.tell_suspended(attachments, now)
         while any(a.state is State.WAITING for a in attachments):
-            now = trio.current_time()
-            held = self._holds.spent(now) - spent + self._holds.left(now)
-            until = asked + self.settings.limits.reset + held
-            if self._supervisor.busy_since is not None:
+            if supervisor.busy_since is not None:
                 await self.barrier.waiters.park()
-            elif self.ready and self.lockstep.reset_due(now):
+            elif self.ready and lockstep.reset_due(now):
                 await self._run_reset()
-            elif now >= until or self.given_up:
-                why = "" if self.ready else self._supervisor.broken or self.connection
-                hint = self._supervisor.given_up_hint
-                error = withheld(self.lockstep, now - asked, not_joined=why, given_up_hint=hint)
-                self._give_up(attachments, error)
             else:
-                if now >= asked + SAME_THREAD_GRACE and self.steps == steps:
-                    own = waits_for_itself(self.lockstep, attachments)
-                    if own is not None:
-                        self._give_up(attachments, own)
-                with trio.move_on_at(self._wake_at(asked, until, now)):
-                    await self.barrier.waiters.park()
+                away = "" if self.ready else supervisor.broken or self.connection
+                if lockstep.refuse_late_resets(now, away=away, given_up_hint=supervisor.given_up_hint):
+                    self._changed()
+                else:
+                    with trio.move_on_at(lockstep.wakes_at(now)):
+                        await self.barrier.waiters.park()
+            now = trio.current_time()
         for attachment in attachments:
             if attachment.feedback is None:
                 raise attachment.not_playing()
 
-    def _wake_at(self, asked: float, until: float, now: float) -> float:
-        moments = (asked + SAME_THREAD_GRACE, self.lockstep.next_reset.grace_ends, self._holds.next_end(now))
-        return min([until, *(moment for moment in moments if moment > now)])
-
-    def _give_up(self, attachments: Sequence[Attachment], error: OspBridgeError) -> Never:
-        """They wait no longer."""
-        for attachment in attachments:
-            if attachment.state is State.WAITING:
-                attachment.state = State.ATTACHED
-        raise error
-
     async def _run_reset(self) -> None:
-        self._supervisor.busy_since = trio.current_time()
-        lockstep = self.lockstep
-        wanted = lockstep.next_reset.wanted_seed
+        lockstep, supervisor, coming = self.lockstep, self._supervisor, self.lockstep.next_reset
+        supervisor.busy_since = trio.current_time()
+        wanted = coming.wanted_seed
         seed = int(wanted) or random.randint(1, LARGEST_SEED)
         try:
-            async with self._supervisor.turn() as session:
-                await self._look_back(session)
-                # What others did before this reset concerns no episode of ours.
-                foreign_reset(session)
-                values = lockstep.start_values(seed)
-                asked = lockstep.waiting
-                if not asked:
-                    return
-                for name, text in values.items():
-                    await session.set(name, text)
-                await session.reset(seed)
-                self.resets += 1
-                outcomes = {name: unobserved(held.interface) for name, held in lockstep.held.items()}
-                for _ in range(lockstep.settle_steps):
-                    outcomes = await session.step(lockstep.actions)
-                    self.barrier.steps += 1
-                session.machine.clock.settle()
-            if lockstep.waiting and all(a.gone for a in asked):
+            asked, outcomes = await self._reset_session(seed)
+            if not asked or (lockstep.waiting and all(a.gone for a in asked)):
                 # All who asked for it have left, and whoever has come since may want another seed and other values.
                 return
             lockstep.begin(outcomes, seed, trio.current_time())
@@ -294,17 +254,37 @@ class Conductor:
             self._attempts = Attempts()
             lockstep.refuse(error)
         except OspBridgeError as error:
-            await self._supervisor.explain(error)
-            self._supervisor.give_up(error)
-            if isinstance(error, BarrierStuck) or not self._attempts.again(free=self._supervisor.free):
+            await supervisor.explain(error)
+            supervisor.give_up(error)
+            if isinstance(error, BarrierStuck) or not self._attempts.again(free=supervisor.free):
                 self._attempts = Attempts()
                 lockstep.refuse(error)
             else:
-                coming = lockstep.next_reset
                 coming.retried_seed = coming.retried_seed or (None if wanted else DrawnSeed(seed))
         finally:
-            self._supervisor.busy_since = None
+            supervisor.busy_since = None
             self._changed()
+
+    async def _reset_session(self, seed: int) -> tuple[list[Attachment], dict[str, StepOutcome]]:
+        """For whom, and what the neutral steps brought; nothing is done where nobody's task can begin."""
+        lockstep = self.lockstep
+        async with self._supervisor.turn() as session:
+            await self._look_back(session)
+            # What others did before this reset concerns no episode of ours.
+            foreign_reset(session)
+            values = lockstep.start_values(seed)
+            outcomes = {name: unobserved(held.interface) for name, held in lockstep.held.items()}
+            asked = lockstep.waiting
+            if asked:
+                for name, text in values.items():
+                    await session.set(name, text)
+                await session.reset(seed)
+                self.resets += 1
+                for _ in range(lockstep.settle_steps):
+                    outcomes = await session.step(lockstep.actions)
+                    lockstep.steps += 1
+                session.machine.clock.settle()
+        return asked, outcomes
 
     def _tell_paces(self) -> None:
         """In the log, that agents begin to play together although their tasks repeat an action unlike often."""
@@ -324,18 +304,18 @@ class Conductor:
         """At the steps of an episode that the reset to come abandons, which no audit has ended."""
         doubt = await session.audit_previous()
         if doubt:
-            self.lockstep.doubt = doubt
+            self.lockstep.next_reset.doubt = doubt
             log.warning("an abandoned episode is in doubt", reason=doubt)
 
-    # --- holding the world -----------------------------------------------------------------------------------------
+    # --- suspending deadlines --------------------------------------------------------------------------------------
 
     @contextmanager
     def holding(self, driver: Driver, seconds: float, reason: str) -> Iterator[None]:
         """Whoever waits for ``driver`` loses no time meanwhile, for ``seconds`` at most."""
-        now = trio.current_time()
-        self._holds.begin(driver, now, seconds, reason)
-        # Somebody else may hold it for longer, and what is told last counts.
-        left, why = self._holds.left(now), self._holds.reason
+        now, deadlines = trio.current_time(), self.lockstep.deadlines
+        deadlines.suspend(driver, now, seconds, reason)
+        # Somebody else may have suspended them for longer, and what is told last counts.
+        left, why = deadlines.left(now), deadlines.reason
         for other in {a.driver for a in self.lockstep.attachments if a.acted or a.state is State.WAITING}:
             if other is not driver:
                 other.on_held(left, why)
@@ -343,7 +323,7 @@ class Conductor:
         try:
             yield
         finally:
-            self._holds.end(driver, trio.current_time())
+            deadlines.resume(driver, trio.current_time())
             self._changed()
 
     def rest(self, attachments: Iterable[Attachment], reason: str) -> None:
@@ -383,6 +363,6 @@ class Conductor:
     def _episode_over(self, attachment: Attachment, how: str, reason: str) -> None:
         self.observers.ended(attachment, how, reason)
         self.tracker.ended(attachment, how, reason)
-        attachment.held.ended(attachment.reward, attachment.steps)
+        attachment.held.ended(attachment.episode)
         self.stats.episodes[attachment.name, how] += 1
         log_episode(attachment, how, reason, seed=self.lockstep.seed, session=self._supervisor.number)

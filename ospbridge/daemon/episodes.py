@@ -80,7 +80,7 @@ class EpisodeTracker:
             collector = self._collectors.get(attachment) or self._collector(attachment)
             if collector is not None:
                 assert attachment.feedback is not None
-                collector.begin(attachment.feedback, weights_seq_no=attachment.weights_seq_no)
+                collector.begin(attachment.feedback, weights_seq_no=attachment.policy.weights_seq_no)
 
     def _collector(self, attachment: Attachment) -> EpisodeCollector | None:
         """None where nobody wants its episodes."""
@@ -122,7 +122,8 @@ class EpisodeTracker:
             if collector is not None:
                 feedback = attachment.feedback
                 assert feedback is not None
-                collector.weights_seq_no = attachment.weights_seq_no
+                policy = attachment.policy
+                collector.weights_seq_no = policy.weights_seq_no
                 # What the next request or answer may replace is copied here, all else later.
                 collector.add(
                     (
@@ -130,9 +131,9 @@ class EpisodeTracker:
                         feedback.observation.tobytes(),
                         feedback.reward,
                         attachment.infos.tolist() if collector.has_infos else (),
-                        attachment.logp,
-                        attachment.dist_inputs,
-                        attachment.drawn,
+                        policy.logp,
+                        policy.dist_inputs,
+                        policy.drawn,
                     )
                 )
 
@@ -187,17 +188,17 @@ def _possible(attachment: Attachment) -> bool:
 
 def log_episode(attachment: Attachment, how: str, reason: str, *, seed: int, session: int) -> None:
     """It is over: ``how`` it ended, and why the bridge ended it, if it did."""
-    weights = attachment.weights_seq_no
+    weights, episode = attachment.policy.weights_seq_no, attachment.episode
     log.info(
         "episode",
         agent=attachment.name,
         episode=attachment.held.episodes,
         session=session,
-        steps=attachment.steps,
-        reward=round(attachment.reward, 6),
+        steps=episode.steps,
+        reward=round(episode.reward, 6),
         ended=how,
         reason=reason,
-        seconds=round(trio.current_time() - attachment.started, 3),
+        seconds=round(trio.current_time() - episode.started, 3),
         seed=seed,
         driver=str(attachment.driver),
         **({} if weights is None else {"weights_seq_no": weights}),

@@ -3,32 +3,37 @@
 All agents of a session step and reset together, because the protocol is so. A step is due when every playing
 attachment has acted; agents that nobody plays rest at their neutral inputs. A reset is due when nobody plays and
 somebody waits for it. Attachments whose episode has just ended are given a moment to ask too, so that processes whose
-episodes end together also begin together; who holds the world then is given the time for which it may.
+episodes end together also begin together; who suspends the deadlines then is given the time for which it may.
+
+An attachment changes its state by the rows of ``TRANSITIONS`` alone. Time is an argument: whoever drives this calls
+``take_late_steps`` and ``refuse_late_resets`` when the moments have come that ``step_ends`` and ``wakes_at`` tell.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import TYPE_CHECKING
+from enum import Enum, StrEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from ospbridge.daemon.attachment import Attachment, Driver, HeldAgent, State
-from ospbridge.daemon.awaited_reset import AwaitedReset
-from ospbridge.daemon.choosing import OUT_OF_REACH, choose
-from ospbridge.daemon.holding import Holds
-from ospbridge.errors import OspBridgeError, SessionLost, TaskError
+from ospbridge.daemon.attachment import OUT_OF_REACH, Attachment, Driver, Episode, HeldAgent, State, choose
+from ospbridge.daemon.resets import NextReset, ResetRequest, SuspendedDeadlines, blocked_by_same_thread
+from ospbridge.errors import AgentsInUse, BarrierStuck, OspBridgeError, SessionLost, TaskError
+from ospbridge.osp.timing import Limits
 from ospbridge.text import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from ospbridge.interface import Match, StepOutcome
     from ospbridge.task.base import Task
 
-__all__ = ["LockStep", "ResetPolicy"]
+__all__ = ["TRANSITIONS", "Event", "LockStep", "ResetPolicy"]
+
+SAME_THREAD_GRACE: Final = 1.0
+"""Seconds after which a wait that nobody can end, since one thread drives both sides, is an error."""
 
 
 class ResetPolicy(StrEnum):
@@ -40,19 +45,60 @@ class ResetPolicy(StrEnum):
     """The others are truncated, and all reset together."""
 
 
+class Event(Enum):
+    """What happens to an attachment."""
+
+    ASK = "it asks for a reset"
+    BEGIN = "a reset ran"
+    REFUSE = "no reset comes about"
+    FINISH = "its step ends the episode"
+    CUT = "no step brings the end"
+    FAIL = "an error ends it"
+    ABANDON = "its process wants another one"
+    REST = "it wants to be left out"
+    LEAVE = "its connection ends"
+
+
+class Row(NamedTuple):
+    """Where an event leads, and why there."""
+
+    to: State
+    why: str
+
+
+TRANSITIONS: Final = {
+    (State.ATTACHED, Event.ASK): Row(State.WAITING, "a reset is everybody's: who would play waits for it"),
+    (State.DONE, Event.ASK): Row(State.WAITING, "its episode is over; the others' may go on, and it rests"),
+    (State.WAITING, Event.ASK): Row(State.WAITING, "it asks anew: its latest seed counts"),
+    (State.WAITING, Event.BEGIN): Row(State.PLAYING, "the neutral step after the reset brought an observation"),
+    (State.WAITING, Event.REFUSE): Row(State.ATTACHED, "`error` says why: time, task, agent or simulator"),
+    (State.WAITING, Event.REST): Row(State.ATTACHED, "another environment of its process took the agent"),
+    (State.WAITING, Event.LEAVE): Row(State.ATTACHED, "it is gone: its seed and its place in the quorum count no more"),
+    (State.PLAYING, Event.FINISH): Row(State.DONE, "terminated or truncated by its task, a doubt, or others' end"),
+    (State.PLAYING, Event.CUT): Row(State.DONE, "too slow, or the simulator is lost: told now or with its next step"),
+    (State.PLAYING, Event.FAIL): Row(State.DONE, "its task or the simulator refuses: `error` until its next reset"),
+    (State.PLAYING, Event.ABANDON): Row(State.DONE, "it resets, or its agent is taken: the episode has no last step"),
+    (State.PLAYING, Event.REST): Row(State.DONE, "its driver has no action for long: the others must not wait"),
+    (State.PLAYING, Event.LEAVE): Row(State.DONE, "it is gone: the others must not wait"),
+    (State.DONE, Event.BEGIN): Row(State.ATTACHED, "the reset ran without it: it is expected no more"),
+    (State.DONE, Event.REST): Row(State.ATTACHED, "it will not ask soon: no reset is held for it"),
+    (State.DONE, Event.LEAVE): Row(State.ATTACHED, "it is gone: no reset is held for it"),
+}  # fmt: skip
+"""What may happen to an attachment in a state, and nothing else. A step that does not end its episode changes none."""
+
+
 class LockStep:
-    """``on_episode(attachment, how, reason)`` is called for each episode that ends."""
+    """``on_episode(attachment, how, reason)`` is called for each episode that ends. ``limits``: of steps and resets."""
 
     def __init__(
         self,
         *,
         policy: ResetPolicy = ResetPolicy.ALL,
         quorum: int = 1,
-        holds: Holds | None = None,
+        limits: Limits | None = None,
         on_episode: Callable[[Attachment, str, str], None] = lambda *_: None,
     ) -> None:
         self.policy = policy
-        self.quorum = quorum
         self.held: dict[str, HeldAgent] = {}
         self.attachments: list[Attachment] = []
         self.playing: list[Attachment] = []
@@ -64,12 +110,22 @@ class LockStep:
         """Inputs of the step to come, of every agent of the session; as ``StepRequest.fill`` takes them."""
         self.seed = 0
         """What the simulator was given at the last reset."""
-        self.begun = False
-        """A reset has run: the quorum has been met."""
-        self.doubt = ""
-        """Why episodes cannot be trusted that the reset to come ends; empty where nothing is known against them."""
-        self.next_reset = AwaitedReset(holds if holds is not None else Holds())
+        self.steps = 0
+        """Of the simulator, with those after resets."""
+        self.deadlines = SuspendedDeadlines()
+        self.next_reset = NextReset(quorum, self.deadlines)
+        self._limits = limits or Limits()
+        self._step_deadline: float | None = None
+        """When those are too slow for whom others wait; None: nobody waits."""
+        self._before: dict[Attachment, NDArray[np.float32]] = {}
+        """What was observed before the action under way, where that has several steps."""
         self._on_episode = on_episode
+
+    def _move(self, attachment: Attachment, event: Event) -> None:
+        """Raises KeyError for what must not happen."""
+        if attachment.state is State.WAITING:
+            del self.next_reset.requests[attachment]
+        attachment.state = TRANSITIONS[attachment.state, event].to
 
     # --- agents ----------------------------------------------------------------------------------------------------
 
@@ -100,8 +156,7 @@ class LockStep:
                 )
         for attachment in self.waiting:
             if attachment.held.missing:
-                attachment.error = SessionLost(attachment.held.missing, hint=attachment.held.remedy)
-                attachment.state = State.ATTACHED
+                self._refuse(attachment, SessionLost(attachment.held.missing, hint=attachment.held.remedy))
         return sorted(before.keys() - self.held.keys())
 
     def attach(
@@ -126,15 +181,21 @@ class LockStep:
             return
         if attachment.state is State.PLAYING:
             self._forgo(attachment)
-            self._end(attachment, now, "detached", reason)
-        attachment.state = State.ATTACHED
-        attachment.gone = True
+            self._end(attachment, Event.LEAVE, now, "detached", reason)
+        if attachment.state is not State.ATTACHED:
+            self._move(attachment, Event.LEAVE)
         attachment.cut = ""
-        self.next_reset.forget(attachment)
         self.attachments.remove(attachment)
         attachment.held.attachments.remove(attachment)
         if attachment.held.driver is attachment:
             attachment.held.driver = None
+
+    def rest(self, attachment: Attachment, now: float, reason: str) -> None:
+        """It plays no more, of its own will, until it asks for a reset, and nobody expects it to."""
+        if attachment.state is State.PLAYING:
+            self._end(attachment, Event.REST, now, "abandoned", reason)
+        if attachment.state is State.DONE:
+            self._move(attachment, Event.REST)
 
     # --- steps -----------------------------------------------------------------------------------------------------
 
@@ -161,26 +222,27 @@ class LockStep:
 
     def repeating(self) -> None:
         """Several steps are to come for one action: what the first ones bring is told with the last one, or never."""
-        for attachment in self.playing:
-            attachment.told = attachment.observation
+        self._before = {attachment: attachment.observation for attachment in self.playing}
 
     def stepped(self, outcomes: Mapping[str, StepOutcome], *, repeats: int = 0) -> bool:
         """A step ran, the ``repeats``-th repetition of an action. True where it ended an episode.
 
-        Rewards of repetitions add up. ``counted`` and ``acted`` close the action.
+        Rewards of repetitions add up. ``acted`` closes the action.
         """
         ended = False
+        seed = self.seed
+        self.steps += 1
         for attachment in self.playing:
             outcome = outcomes[attachment.name]
             task = attachment.held.task
-            attachment.unmoved = False
+            episode = attachment.episode
             try:
-                feedback = task.evaluate(outcome, seed=self.seed)
+                feedback = task.evaluate(outcome, seed=seed)
             except TaskError as error:
                 # One agent's expression fails: its episode is over, and nobody else's.
-                attachment.unmoved = True
-                feedback = task.cut(attachment.observation.copy(), error.message, seed=self.seed)
-            attachment.reward += feedback.reward
+                episode.unmoved = True
+                feedback = task.cut(attachment.observation.copy(), error.message, seed=seed)
+            episode.reward += feedback.reward
             if repeats and attachment.feedback is not None:
                 feedback.reward += attachment.feedback.reward
             attachment.feedback = feedback
@@ -200,9 +262,10 @@ class LockStep:
     def acted(self) -> None:
         """The actions of all who play are done, and what they brought can be told: their next ones are missing."""
         for attachment in self.playing:
-            attachment.steps += 1
+            attachment.episode.steps += 1
             attachment.acted = False
-            attachment.told = None
+        self._before = {}
+        self._step_deadline = None
         self.missing = len(self.playing)
 
     def end_episodes(self, now: float, *, reason: str = "") -> None:
@@ -222,7 +285,7 @@ class LockStep:
                 feedback.truncate(reason)
             if feedback.over:
                 how = "terminated" if feedback.terminated else "truncated"
-                self._end(attachment, now, how, feedback.reason)
+                self._end(attachment, Event.FINISH, now, how, feedback.reason)
 
     def cut_all(self, reason: str, now: float) -> None:
         """No episode can go on. Those who wait for the step learn it now, the others with their next one."""
@@ -238,23 +301,7 @@ class LockStep:
         """Its episode is over, and ``error`` is what it gets until its next reset."""
         attachment.error = error
         self._forgo(attachment)
-        self._end(attachment, now, "failed", error.message)
-
-    def rest(self, attachment: Attachment, now: float, reason: str) -> None:
-        """It plays no more, of its own will, until it asks for a reset."""
-        if attachment.state is State.PLAYING:
-            self._end(attachment, now, "abandoned", reason)
-        attachment.state = State.ATTACHED
-
-    def drop_laggards(self, limit: float, now: float) -> None:
-        """Those who have not acted are too slow: their episodes are over, and they rest."""
-        waiting = listed(a.name for a in self.playing if a.acted)
-        for attachment in tuple(self.playing):
-            if not attachment.acted:
-                reason = (
-                    f"agent {attachment.name!r} was not acted for within {limit:g} s, while {waiting} waited"
-                )
-                self._cut(attachment, reason, now)
+        self._end(attachment, Event.FAIL, now, "failed", error.message)
 
     def _cut(self, attachment: Attachment, reason: str, now: float) -> None:
         if attachment.acted:
@@ -262,21 +309,19 @@ class LockStep:
             attachment.cut_short(reason)
         else:
             attachment.cut = reason
-        self._end(attachment, now, "truncated", reason)
+        self._end(attachment, Event.CUT, now, "truncated", reason)
 
-    @staticmethod
-    def _forgo(attachment: Attachment) -> None:
+    def _forgo(self, attachment: Attachment) -> None:
         """Its episode ends before the step that is under way: what that has brought so far is not told, nor counts."""
         if attachment.acted and attachment.feedback is not None:
-            attachment.reward -= attachment.feedback.reward
+            attachment.episode.reward -= attachment.feedback.reward
             attachment.feedback = None
-            if attachment.told is not None:
-                attachment.observation = attachment.told
+            attachment.observation = self._before.get(attachment, attachment.observation)
 
-    def _end(self, attachment: Attachment, now: float, how: str, reason: str = "") -> None:
+    def _end(self, attachment: Attachment, event: Event, now: float, how: str, reason: str = "") -> None:
         """Its episode is over, its agent rests."""
+        self._move(attachment, event)
         self.next_reset.quiet_since = now
-        attachment.state = State.DONE
         attachment.acted = False
         attachment.held.episodes += 1
         self.playing.remove(attachment)
@@ -285,49 +330,87 @@ class LockStep:
         self._count()
         self._on_episode(attachment, how, reason)
 
+    def _count(self) -> None:
+        """Somebody plays who did not, or plays no more."""
+        self.missing = sum(not a.acted for a in self.playing)
+        self.action_repeat = max((a.held.task.action_repeat for a in self.playing), default=1)
+        if self.missing == len(self.playing):
+            self._step_deadline = None
+
+    # --- waiting for others' steps ---------------------------------------------------------------------------------
+
+    def await_step(self, now: float) -> None:
+        """Who has acted waits for the others."""
+        if self._step_deadline is None:
+            self._step_deadline = self.deadlines.elapsed(now) + self._limits.step
+
+    def waited(self, now: float) -> float:
+        """For how many seconds somebody has waited for the step, without those for which deadlines stood."""
+        if self._step_deadline is None:
+            return 0.0
+        return self.deadlines.elapsed(now) + self._limits.step - self._step_deadline
+
+    def step_ends(self, now: float) -> float:
+        """When those who have not acted are too slow."""
+        assert self._step_deadline is not None
+        return self.deadlines.ends(self._step_deadline, now)
+
+    def take_late_steps(self, now: float) -> bool:
+        """Whose time is over to act is cut, and rests: the others' step is due then. False: it is too early."""
+        if now < self.step_ends(now):
+            return False
+        waiting = listed(a.name for a in self.playing if a.acted)
+        limit = self._limits.step
+        for attachment in tuple(self.playing):
+            if not attachment.acted:
+                reason = (
+                    f"agent {attachment.name!r} was not acted for within {limit:g} s, while {waiting} waited"
+                )
+                self._cut(attachment, reason, now)
+        return True
+
     # --- resets ----------------------------------------------------------------------------------------------------
 
     def ask_reset(self, attachments: Sequence[Attachment], seed: int, thread: int, now: float) -> None:
         """They wait for the next reset, and drive their agents from then on."""
-        if not self.waiting:
-            self.next_reset.asked_since = now
         first = next((a.name for a in attachments if a.state is State.PLAYING), "")
         for attachment in attachments:
-            attachment.abandons = attachment.state is State.PLAYING
-            if attachment.abandons:
-                self._end(attachment, now, "abandoned")
+            if attachment.state is State.PLAYING:
+                attachment.episode.abandoned = True
+                self._end(attachment, Event.ABANDON, now, "abandoned")
         if first and self.policy is ResetPolicy.ANY:
             self.cut_all(f"the episode of agent {first!r} was abandoned", now)
+        deadline = self.deadlines.elapsed(now) + self._limits.reset
         for attachment in attachments:
             displaced, attachment.held.driver = attachment.held.driver, attachment
             if displaced is not None and displaced is not attachment:
-                if displaced.state is State.PLAYING:
-                    self._forgo(displaced)
-                    self._end(displaced, now, "abandoned")
-                elif displaced.state is State.WAITING:
-                    # It is told so also if whoever took its agent has left by then.
-                    displaced.error = displaced.not_playing()
-                displaced.state = State.ATTACHED
-            attachment.state = State.WAITING
+                self._displace(displaced, now)
             attachment.cut = ""
             attachment.error = None
             attachment.feedback = None
             attachment.thread = thread
-            self.next_reset.ask(attachment, seed)
+            self._move(attachment, Event.ASK)
+            self.next_reset.requests[attachment] = ResetRequest(seed, now, deadline, self.steps)
+
+    def _displace(self, attachment: Attachment, now: float) -> None:
+        """Another environment of its process drives its agent from now on."""
+        if attachment.state is State.PLAYING:
+            self._forgo(attachment)
+            self._end(attachment, Event.ABANDON, now, "abandoned")
+        elif attachment.state is State.WAITING:
+            # It is told so also if whoever took its agent has left by then.
+            attachment.error = attachment.not_playing()
+        if attachment.state is not State.ATTACHED:
+            self._move(attachment, Event.REST)
 
     @property
     def waiting(self) -> list[Attachment]:
         """Those who wait for a reset."""
-        return [a for a in self.attachments if a.state is State.WAITING]
+        return list(self.next_reset.requests)
 
     def reset_due(self, now: float) -> bool:
         """Somebody waits, nobody plays, and nobody else is expected."""
-        if self.playing:
-            return False
-        waiting = self.waiting
-        if not waiting or (not self.begun and len(waiting) < self.quorum):
-            return False
-        return not self.next_reset.may_grow(self.attachments, waiting, now)
+        return not self.playing and self.next_reset.due(self.attachments, now)
 
     @property
     def settle_steps(self) -> int:
@@ -346,48 +429,108 @@ class LockStep:
                 random = np.random.default_rng(seed % 2**32)
                 values.update(attachment.held.task.start_values(random))
             except TaskError as error:
-                attachment.error = error
-                attachment.state = State.ATTACHED
+                self._refuse(attachment, error)
         return values
 
     def begin(self, outcomes: Mapping[str, StepOutcome], seed: int, now: float) -> None:
         """The reset ran, and the neutral step after it brought ``outcomes``: all who wait play."""
         self.seed = seed
-        self.next_reset.retried_seed = None
-        self.begun = True
+        coming = self.next_reset
+        coming.retried_seed = None
+        coming.begun = True
         for attachment in self.attachments:
             if attachment.state is State.DONE:
-                attachment.state = State.ATTACHED
+                self._move(attachment, Event.BEGIN)
             if attachment.state is not State.WAITING or attachment.held.missing:
                 continue
             outcome = outcomes[attachment.name]
             try:
-                attachment.feedback = attachment.held.task.begin(outcome, seed=seed)
+                feedback = attachment.held.task.begin(outcome, seed=seed)
             except TaskError as error:
-                attachment.error = error
-                attachment.state = State.ATTACHED
+                self._refuse(attachment, error)
                 continue
-            if self.doubt and attachment.abandons:
-                attachment.feedback.doubt_the_one_before(self.doubt)
-            attachment.state = State.PLAYING
+            if coming.doubt and attachment.episode.abandoned:
+                feedback.doubt_the_one_before(coming.doubt)
+            self._move(attachment, Event.BEGIN)
+            attachment.episode = Episode(seed, now)
+            attachment.feedback = feedback
             attachment.infos = outcome.infos
-            attachment.observation = attachment.feedback.observation
-            attachment.seed = seed
-            attachment.started = now
-            attachment.steps = 0
-            attachment.reward = 0.0
+            attachment.observation = feedback.observation
             self.playing.append(attachment)
-        self.doubt = ""
+        coming.doubt = ""
         self._count()
-
-    def _count(self) -> None:
-        """Somebody plays who did not, or plays no more."""
-        self.missing = sum(not a.acted for a in self.playing)
-        self.action_repeat = max((a.held.task.action_repeat for a in self.playing), default=1)
 
     def refuse(self, error: OspBridgeError) -> None:
         """The reset did not come about: those who wait get ``error`` and rest."""
         self.next_reset.retried_seed = None
         for attachment in self.waiting:
-            attachment.error = error
-            attachment.state = State.ATTACHED
+            self._refuse(attachment, error)
+
+    def _refuse(self, attachment: Attachment, error: OspBridgeError) -> None:
+        attachment.error = error
+        self._move(attachment, Event.REFUSE)
+
+    # --- waiting for a reset ---------------------------------------------------------------------------------------
+
+    def wakes_at(self, now: float) -> float:
+        """When time alone may bring a reset about, or an end to waiting for it."""
+        coming = self.next_reset
+        moments = [coming.grace_ends, self.deadlines.next_end(now)]
+        for request in coming.requests.values():
+            moments += [request.asked + SAME_THREAD_GRACE, self.deadlines.ends(request.deadline, now)]
+        return min((moment for moment in moments if moment > now), default=now)
+
+    def refuse_late_resets(self, now: float, *, away: str, given_up_hint: str = "") -> bool:
+        """Whose reset does not come about in time, or never can, is told why. False: nobody is.
+
+        ``away`` says what keeps the simulator away; empty where it is there. ``given_up_hint``: what to do where nobody
+        joins it any more.
+        """
+        late = False
+        for attachment, request in tuple(self.next_reset.requests.items()):
+            error: OspBridgeError | None = None
+            if given_up_hint or now >= self.deadlines.ends(request.deadline, now):
+                error = self._why_withheld(now - request.asked, away, given_up_hint)
+            elif now >= request.asked + SAME_THREAD_GRACE and self.steps == request.steps:
+                error = self._waits_for_itself(attachment)
+            if error is not None:
+                late = True
+                self._refuse(attachment, error)
+        return late
+
+    def _waits_for_itself(self, attachment: Attachment) -> AgentsInUse | None:
+        """A thread that waits for one agent's reset while it plays another waits for itself."""
+        for other in self.playing:
+            if not other.acted and blocked_by_same_thread(other, attachment):
+                return AgentsInUse(
+                    f"agent {attachment.name!r} waits for the reset, which waits for the episode of agent "
+                    f"{other.name!r}, which the same thread plays"
+                )
+        return None
+
+    def _why_withheld(self, seconds: float, away: str, given_up_hint: str) -> BarrierStuck:
+        if given_up_hint:
+            return BarrierStuck(
+                f"no reset comes about any more: the simulator is not joined: {away}", hint=given_up_hint
+            )
+        done = [a for a in self.attachments if a.state is State.DONE]
+        if self.playing:
+            why = f"agents still play: {_told(self.playing)}"
+            hint = "end their episodes or close their environments, or use `ospbridge connect --reset-policy any`"
+        elif away:
+            why = f"the simulator is not joined: {away}"
+            hint = (
+                "start the simulator again if it has ended: "
+                "the daemon joins it by itself, as `ospbridge status` shows"
+            )
+        elif done:
+            why = f"those whose episodes have just ended could still ask for it: {_told(done)}"
+            hint = "reset or close their environments too, or use `ospbridge connect` with a longer --reset-timeout"
+        else:
+            why = f"the quorum is {self.next_reset.quorum}, and fewer wait"
+            hint = "start the other environments, or `ospbridge connect` with a smaller --quorum"
+        return BarrierStuck(f"the reset did not come about within {seconds:.3g} s: {why}", hint=hint)
+
+
+def _told(attachments: Iterable[Attachment]) -> str:
+    return listed(f"{a.name} (driven by {a.driver})" for a in attachments)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import trio
 
-from ospbridge.daemon.choosing import unknown
+from ospbridge.daemon.attachment import unknown_agent
 from ospbridge.errors import LocalProtocolError, SessionLost
 from ospbridge.hub.replies import Kind, Moment, Moments
 
@@ -67,7 +67,7 @@ class _Channel:
             self.last,
             kind,
             episode,
-            attachment.steps,
+            attachment.episode.steps,
             b"" if inputs is None else bytes(inputs),
             attachment.observation.tobytes(),
             attachment.infos.tobytes() if told is not None else b"",
@@ -115,7 +115,7 @@ class Observers:
         """Look on from now. Returns the agent, and the number of the latest moment. Raises AgentNotFound."""
         held = self._lockstep.held.get(name)
         if held is None:
-            raise unknown(self._lockstep.held, name)
+            raise unknown_agent(self._lockstep.held, name)
         channel = self.channels.get(name)
         if channel is not None and channel.held is not held:
             # Those who looked on at the agent's predecessor are told when they ask.

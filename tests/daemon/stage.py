@@ -220,7 +220,6 @@ class Absent:
         self.conductor = conductor
         self.attachment = attachment
         self.acting: Sequence[Attachment] = ()
-        self.asked = self.spent = 0.0
         self.told: list[float | None] = []
         """The observations that it was told of; None: there is none, but an error."""
         self.called = trio.Event()
@@ -232,8 +231,8 @@ class Absent:
     async def act_alone(self, value: float) -> bool:
         """Whether the step was over at once; whatever is left of it is run, as by who leads at a hub."""
         barrier = self.conductor.barrier
-        assert barrier.alone.may([self.attachment])
-        if barrier.alone.step([(self.attachment, inputs(value))], None):
+        assert barrier.may_step_at_once([self.attachment])
+        if barrier.step_at_once([(self.attachment, inputs(value))], None):
             return True
         self.acting = [self.attachment]
         barrier.leave(self, trio.current_time())
@@ -251,7 +250,7 @@ class Absent:
         self.called.set()
 
     async def wait(self) -> None:
-        await self.conductor.barrier.wait(self.acting, self.asked, self.spent)
+        await self.conductor.barrier.wait(self.acting)
         self.stepped()
 
 

@@ -122,7 +122,7 @@ async def test_a_step_at_once_tells_and_counts_what_any_other_does() -> None:
         assert await absent.act_alone(value)
         assert told(a).observation.tolist() == [value]
         assert session.steps[-1] == {"a": value}
-    assert (a.steps, a.reward, conductor.steps - before) == (2, 2.0, 2)
+    assert (a.episode.steps, a.episode.reward, conductor.steps - before) == (2, 2.0, 2)
     assert sum(conductor.stats.step_times.counts) == 2
 
 
@@ -155,16 +155,16 @@ async def test_a_step_that_is_not_over_at_once_is_run_to_its_end_and_told_once(
     assert conductor._supervisor.broken == (reason if reason == "it is gone" else "")
     assert conductor._supervisor.busy_since is None
     if session.ending:
-        assert (session.audits, told(a).terminated, a.state, a.steps) == (1, True, State.DONE, 1)
+        assert (session.audits, told(a).terminated, a.state, a.episode.steps) == (1, True, State.DONE, 1)
     session.pauses = False
-    assert conductor.barrier.alone.may([a]) is (not reason and not session.ending)
+    assert conductor.barrier.may_step_at_once([a]) is (not reason and not session.ending)
 
 
 async def test_no_step_is_taken_at_once_while_the_world_is_held_or_somebody_looks_on() -> None:
     absent = await playing_alone(FakeSession("a"))
-    conductor, alone = absent.conductor, absent.conductor.barrier.alone
+    conductor, barrier = absent.conductor, absent.conductor.barrier
     with conductor.holding(absent.attachment.driver, 5.0, "for a test"):
-        assert not alone.may([absent.attachment])
-    assert alone.may([absent.attachment])
+        assert not barrier.may_step_at_once([absent.attachment])
+    assert barrier.may_step_at_once([absent.attachment])
     conductor.observers.join("a", object())
-    assert not alone.may([absent.attachment])
+    assert not barrier.may_step_at_once([absent.attachment])

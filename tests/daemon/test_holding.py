@@ -40,7 +40,7 @@ def seated(session: FakeSession, policy: ResetPolicy = ResetPolicy.ALL) -> Seate
 
 async def both_play(found: Seated) -> Seated:
     conductor, _, a, b, _ = found
-    conductor.lockstep.quorum = 2
+    conductor.lockstep.next_reset.quorum = 2
     await together(lambda: conductor.reset([b], 0, 2), lambda: conductor.reset([a], 9, 1))
     return found
 

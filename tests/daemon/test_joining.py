@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from ospbridge.daemon import supervisor
-from ospbridge.daemon.choosing import OUT_OF_REACH
+from ospbridge.daemon.attachment import OUT_OF_REACH
 from ospbridge.daemon.supervisor import Patience
 from ospbridge.errors import AgentTaken, BarrierStuck, SessionLost, SimulatorNotFound
 from ospbridge.interface import Endpoint

@@ -99,7 +99,7 @@ class HubAnswers:
         moves = []
         for name, inputs, note in request.moves:
             attachment = self._attachments[name]
-            if not attachment.annotates:
+            if not attachment.policy.annotates:
                 raise LocalProtocolError(f"agent {name!r} was attached without saying that it annotates")
             attachment.read_note(note)
             moves.append((attachment, inputs))
@@ -218,7 +218,7 @@ def _feedback(attachment: Attachment) -> AgentFeedback:
 
 def _check_unannotated(moves: Iterable[tuple[Attachment, bytes]]) -> None:
     for attachment, _ in moves:
-        if attachment.annotates:
+        if attachment.policy.annotates:
             raise LocalProtocolError(
                 f"the environment of agent {attachment.name!r} said that it annotates, and this step comes without",
                 hint="call env.unwrapped.annotate(action_logp=..., action_dist_inputs=...) before each step",
@@ -321,7 +321,7 @@ class Recurrence:
             if len(again.frame) <= SHORT:
                 self.lone = LoneStep(movers[0], again.head, len(again.frame))
         elif len(set(movers)) == len(movers) and all(
-            m.takes(size) for m, size in zip(movers, sizes, strict=True)
+            m.held.takes(size) for m, size in zip(movers, sizes, strict=True)
         ):
             rows = (slice(b.start // FLOAT.itemsize, b.stop // FLOAT.itemsize) for b in self._bounds)
             self._rows = list(zip(movers, rows, strict=True))

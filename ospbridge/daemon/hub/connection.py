@@ -190,8 +190,6 @@ class HubConnection:
         self.needed = False
         """The task has something to do."""
         self.acting: Sequence[Attachment] = ()
-        self.asked = 0.0
-        self.spent = 0.0
         self._socket = sock
         self._stream = HubStream(sock)
         self._host = host
@@ -342,7 +340,7 @@ class HubConnection:
                 self._resting = False
         if self.acting:
             # Who was called waits for the step itself, and may have to run it.
-            await self._barrier.wait(self.acting, self.asked, self.spent)
+            await self._barrier.wait(self.acting)
             self.stepped()
         if self._stream.unsent:
             await self._stream.send_rest()
@@ -392,7 +390,7 @@ class HubConnection:
                 if action is not None:
                     self._again = True
                     moves = [(lone.mover, action)]
-                    if at_once and self._barrier.alone.may(self._recurrence.movers):
+                    if at_once and self._barrier.may_step_at_once(self._recurrence.movers):
                         self._step_at_once(moves, None, now)
                     else:
                         self._act(moves, now)
@@ -418,7 +416,7 @@ class HubConnection:
     ) -> None:
         barrier = self._barrier
         try:
-            over = barrier.alone.step(moves, inputs)
+            over = barrier.step_at_once(moves, inputs)
         except OspBridgeError as error:
             self._answered(Refusal.of(error))
             return
@@ -438,7 +436,7 @@ class HubConnection:
         except OspBridgeError as error:
             self._answered(Refusal.of(error))
             return
-        if at_once and inputs is not None and self._barrier.alone.may(self._recurrence.movers):
+        if at_once and inputs is not None and self._barrier.may_step_at_once(self._recurrence.movers):
             self._step_at_once(moves, inputs, now)
         else:
             self._act(moves, now, inputs)

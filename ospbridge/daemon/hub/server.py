@@ -279,7 +279,7 @@ def _agent(held: HeldAgent) -> AgentStatus:
     if driving is None:
         return status
     return msgspec.structs.replace(
-        status, state=driving.state.value, driver=str(driving.driver), steps=driving.steps
+        status, state=driving.state.value, driver=str(driving.driver), steps=driving.episode.steps
     )
 
 

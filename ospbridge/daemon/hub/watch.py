@@ -52,7 +52,7 @@ class Watched(Protocol):
     def readable(self, now: float, *, at_once: bool = False) -> bool:
         """Something may have come, which is read at that time of trio's clock; whether it did. Must not raise.
 
-        ``at_once``: a step that concerns nobody else may be taken by the way (``Alone.step``).
+        ``at_once``: a step that concerns nobody else may be taken by the way (``StepBarrier.step_at_once``).
         """
         ...
 
@@ -146,7 +146,7 @@ class HubWatch:
                     self._in_vain = min(2 * self._in_vain + 1, LONGEST_REST)
                     self._not_again = self._in_vain
                     return
-                if barrier.alone.begun:
+                if barrier.begun:
                     await barrier.run()
                 now = clock()
                 if self.woke or now - looked > GIVE_WAY:
@@ -154,7 +154,7 @@ class HubWatch:
                     # for, where nobody waits for it as now.
                     self.look()
                     looked = now
-                    if self.woke or now - max(checked, barrier.gave_way_at) > GIVE_WAY:
+                    if self.woke or now - max(checked, barrier.yielded_at) > GIVE_WAY:
                         self.woke = False
                         await trio.lowlevel.checkpoint()
                         checked = clock()

@@ -168,7 +168,7 @@ class Actors:
             assert attachment.feedback is not None
             life.begin(attachment.feedback.observation, weights_seq_no=self.weights_seq_no)
             self._observations[attachment] = attachment.feedback.observation
-            attachment.weights_seq_no = self.weights_seq_no
+            attachment.policy.weights_seq_no = self.weights_seq_no
 
     def moves(self) -> list[tuple[Attachment, bytes]]:
         """The next action of everybody who plays, as the conductor takes it.
@@ -197,7 +197,7 @@ class Actors:
             feedback = attachment.feedback
             life = self._lives[attachment]
             assert feedback is not None
-            if attachment.unmoved:
+            if attachment.episode.unmoved:
                 # The bridge ended the episode, and no step of the simulator brought this.
                 life.cut()
                 continue
@@ -232,4 +232,4 @@ class Actors:
         self.weights_seq_no = weights_seq_no
         for attachment, life in self._lives.items():
             life.take(weights_seq_no=weights_seq_no)
-            attachment.weights_seq_no = weights_seq_no
+            attachment.policy.weights_seq_no = weights_seq_no

@@ -190,7 +190,7 @@ class Observing:
         """Raises UsageError for an environment that does not annotate, where the upstream needs that."""
         if self._upstream.unannotated or not self._chooses(attachment):
             return
-        if not attachment.annotates:
+        if not attachment.policy.annotates:
             raise UsageError(
                 f"agent {attachment.name!r} is observed for the RLlink server {self._upstream.address}, which needs "
                 "action_logp and action_dist_inputs of every step, and this environment does not give them",
@@ -207,7 +207,7 @@ class Observing:
                 hint="choose agents of one kind with --rllink-agents, and give the others a server of their own; for a "
                 "server that takes any, such as `ospbridge sink`, say --rllink-unannotated",
             )
-        attachment.dist_inputs_size = kind.dist_inputs
+        attachment.policy.dist_inputs_size = kind.dist_inputs
 
     @property
     def _observed(self) -> Iterator[Attachment]:
@@ -217,7 +217,7 @@ class Observing:
 
     def wants(self, attachment: Attachment) -> bool:
         """Environments at the hub that play an agent of this upstream's."""
-        return attachment.annotates is not None and self._chooses(attachment)
+        return attachment.policy.annotates is not None and self._chooses(attachment)
 
     def _chooses(self, attachment: Attachment) -> bool:
         patterns = self._upstream.agents

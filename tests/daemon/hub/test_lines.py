@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import trio
 
-from ospbridge.daemon import alone, barrier
+from ospbridge.daemon import barrier
 from ospbridge.daemon.hub import connection as hub_connection
 from ospbridge.daemon.hub import watch as hub_watch
 from ospbridge.daemon.hub.connection import HubConnection
@@ -333,14 +333,14 @@ def test_who_drives_all_agents_has_their_steps_taken_at_once(
     # However slow this machine is, who leads goes on leading.
     monkeypatch.setattr(hub_watch, "LINGER", 0.3)
     taken: Counter[bool] = Counter()
-    step = alone.Alone.step
+    step = barrier.StepBarrier.step_at_once
 
     def spy(*arguments: Any) -> bool:
         over = step(*arguments)
         taken[over] += 1
         return over
 
-    monkeypatch.setattr(alone.Alone, "step", spy)
+    monkeypatch.setattr(barrier.StepBarrier, "step_at_once", spy)
     with LocalDaemon(document.address, spin=True) as daemon, closing(Line.playing("*")) as line:
         for _ in range(3):
             line.ask(Step([("agent1", values(0.25).tobytes()), ("agent2", values(0.5).tobytes())]))

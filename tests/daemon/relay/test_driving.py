@@ -323,7 +323,7 @@ def beside(length: int = 1000, driven: int = 1000) -> tuple[Conductor, Attachmen
     """An environment on agent b, whose first episode begins with the driver's of agent a; a reset waits shortly."""
     session, conductor = world("a", "b")
     session.ending = {"a": driven, "b": length}
-    conductor.lockstep.quorum = 2
+    conductor.lockstep.next_reset.quorum = 2
     conductor.lockstep.next_reset.grace = 0.2
     return conductor, attach(conductor, "b", Driver("env", 2))
 
