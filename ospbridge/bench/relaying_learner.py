@@ -19,9 +19,8 @@ import msgspec
 import numpy as np
 
 from ospbridge.errors import OspBridgeError
-from ospbridge.rllink.messages import SetConfig
+from ospbridge.rllink.messages import ModuleWeights, SetConfig
 from ospbridge.rllink.server import EpisodesArrived, ServerMachine, StateWanted
-from ospbridge.rllink.weights import ModuleWeights
 from ospbridge.transport.admission import set_keepalive
 
 if TYPE_CHECKING:

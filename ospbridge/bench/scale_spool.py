@@ -22,8 +22,8 @@ from ospbridge.bench.report import Panel, Quantity, Report, combine
 from ospbridge.bench.turns import untold
 from ospbridge.bench.usage import resident
 from ospbridge.record.spool import Spool
-from ospbridge.rllink.fragments import EpisodeFragment
-from ospbridge.rllink.parcels import packed_up
+from ospbridge.rllink.dialects import packed_up
+from ospbridge.rllink.messages import EpisodeFragment
 
 if TYPE_CHECKING:
     from ospbridge.bench.report import Values

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ospbridge.daemon.relay.probing import Finding
     from ospbridge.interface import Space
     from ospbridge.policy.describing import Description
-    from ospbridge.policy.onnx_signature import TensorType
+    from ospbridge.policy.onnx import TensorType
     from ospbridge.rllink.pickled_config import FoundConfig, OtherSpace
 
 __all__ = ["rllink"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ospbridge.cli.options import Decorator
-    from ospbridge.daemon.relay.settings import Upstream
+    from ospbridge.daemon.relay.link import Upstream
 
 __all__ = ["upstream_from", "upstream_options"]
 
@@ -164,12 +164,12 @@ def upstream_from(
 
     ``given`` tells of an option whether the user gave it; by default, on the command line.
     """
-    from ospbridge.daemon.relay.settings import Mode, Upstream, WhileAway
+    from ospbridge.daemon.relay.link import Mode, Upstream, WhileAway
     from ospbridge.errors import UsageError
     from ospbridge.record.spool import WhenFull
-    from ospbridge.rllink.cutting import BatchMode
+    from ospbridge.rllink.batches import BatchMode
+    from ospbridge.rllink.connecting import Limits
     from ospbridge.rllink.dialects import dialect_named
-    from ospbridge.rllink.timing import Limits
 
     address = options["rllink"]
     given = given or _said
@@ -217,7 +217,7 @@ def upstream_from(
 def _check(said: Mapping[str, Any], given: Callable[[str], bool]) -> None:
     """Raises UsageError for what means nothing beside the rest, ConfigurationError for no activation."""
     from ospbridge.errors import UsageError
-    from ospbridge.policy.activations import activation
+    from ospbridge.policy.rlmodule import activation
 
     for mode, names in OF_MODE.items():
         for name in names if mode != said["mode"] else ():

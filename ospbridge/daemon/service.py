@@ -15,8 +15,8 @@ from ospbridge.daemon.hub.server import HubServer, TlsListener
 from ospbridge.daemon.launching import SimulatorLauncher
 from ospbridge.daemon.notifying import Notifier, Overlook, reloading, supervise
 from ospbridge.daemon.recording import Recording
+from ospbridge.daemon.relay.link import Mode
 from ospbridge.daemon.relay.relay import Relay
-from ospbridge.daemon.relay.settings import Mode
 from ospbridge.errors import OspBridgeError, SessionLost
 from ospbridge.observe import logs
 from ospbridge.observe.trace import TraceWriter
@@ -25,7 +25,7 @@ from ospbridge.transport.unix import HubSocket
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-    from ospbridge.daemon.relay.settings import Upstream
+    from ospbridge.daemon.relay.link import Upstream
     from ospbridge.daemon.settings import Feeding, Settings
 
 

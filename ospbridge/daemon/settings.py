@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from ospbridge.daemon.relay.settings import Upstream
+    from ospbridge.daemon.relay.link import Upstream
     from ospbridge.interface import Endpoint, Match
     from ospbridge.launch.command import LaunchSpec
     from ospbridge.task.base import Task

@@ -21,7 +21,7 @@ import numpy as np
 from ospbridge.errors import ConfigurationError, LocalProtocolError
 from ospbridge.interface import BoxSpace
 from ospbridge.policy.distributions import distribution
-from ospbridge.policy.numpy_module import NumpyModule
+from ospbridge.policy.rlmodule import NumpyModule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -146,7 +146,7 @@ class Policy:
     def _made(self, weights: Weights) -> Module:
         inputs, outputs = self._observations, self._distribution.inputs
         if isinstance(weights, bytes):
-            from ospbridge.policy.onnx_module import OnnxModule
+            from ospbridge.policy.onnx import OnnxModule
 
             return OnnxModule(weights, inputs=inputs, outputs=outputs)
         return NumpyModule(

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.errors import ConfigurationError
-from ospbridge.policy.architecture import LOG_STD, read_architecture, read_widths
-from ospbridge.policy.onnx_signature import Signature, read_signature
+from ospbridge.policy.onnx import Signature, read_signature
+from ospbridge.policy.rlmodule import LOG_STD, read_architecture, read_widths
 from ospbridge.text import pluralize
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ospbridge.errors import ConfigurationError
-from ospbridge.policy.onnx_model import LARGEST, check_model
+from ospbridge.policy.onnx import LARGEST, check_model
 
 if TYPE_CHECKING:
     import os

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from ospbridge.errors import LocalProtocolError, OspBridgeError, RemoteProtocolError, UpstreamLost
+from ospbridge.rllink.connecting import Limits
 from ospbridge.rllink.framing import LARGEST_TAKEN, Deframer
 from ospbridge.rllink.messages import (
     Episodes,
@@ -39,11 +40,10 @@ from ospbridge.rllink.messages import (
     SetConfig,
     SetState,
 )
-from ospbridge.rllink.timing import Limits
 
 if TYPE_CHECKING:
     from ospbridge.rllink.dialects import Dialect
-    from ospbridge.rllink.weights import Weights
+    from ospbridge.rllink.messages import Weights
 
 __all__ = ["ClientMachine", "Event", "Exchange", "Notice", "StateArrived"]
 

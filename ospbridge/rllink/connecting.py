@@ -1,4 +1,4 @@
-"""When to connect to an RLlink server, and in which dialect: as data, for a driver to carry out.
+"""When to connect to an RLlink server, in which dialect, and how long to wait for it: data for a driver.
 
 Facts: observed on Ray 2.47.1 and 2.60.0. A server closes the connection when a body is in the other dialect, and
 listens again 5 s after any connection ended; a connection made earlier than that comes about in TCP and is reset.
@@ -13,14 +13,39 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.rllink.dialects import JSON, MSGPACK
-from ospbridge.rllink.timing import RECYCLING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ospbridge.rllink.dialects import Dialect
 
-__all__ = ["Attempt", "ConnectPlan", "End"]
+__all__ = ["POLL", "RECYCLING", "Attempt", "ConnectPlan", "End", "Limits"]
+
+RECYCLING: Final = 5.05
+"""Seconds for which a real server listens to nobody after a connection ended, and a little more."""
+POLL: Final = 0.02
+"""Seconds between two questions whether the weights are new."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Seconds after which an exchange gives up: counted from the latest of it that was sent."""
+
+    pong: float = 5.0
+    config: float = 10.0
+    answer: float = 30.0
+    """Weights that only have to be sent."""
+    state: float = 600.0
+    """Weights that have to be learned first."""
+    proof: float = 60.0
+    """That experience was read."""
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if not 0 < value < float("inf"):
+                raise ValueError(f"{name} limit must be a positive number of seconds, got {value!r}")
+
 
 REFUSED_AGAIN: Final = 1.0
 """Seconds until the next try, doubled with each, where nobody listens: it costs the server nothing."""

@@ -3,12 +3,16 @@
 A dialect turns messages into bytes with their header, and bodies into messages. Both read every spelling; each writes
 what servers of its kind need. Key order and white space are those of Ray's own client, so that what both can say is
 the same byte for byte; only experience in ``json`` is written tighter, with the shortest digits of each float32.
+
+How many values a body holds is counted before any of them is made: an empty list is one byte on the wire, and some 70
+here. A fragment that lies on a disk for a while is a checksum, and then a message of the dialect msgpack.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import struct
 import zlib
 from abc import ABC, abstractmethod
 from math import isfinite
@@ -19,10 +23,8 @@ import numpy as np
 import orjson
 
 from ospbridge.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
-from ospbridge.rllink.arrays import packed
-from ospbridge.rllink.counting import check_json, check_msgpack
-from ospbridge.rllink.cutting import BatchMode
-from ospbridge.rllink.decoding import GZIP_FORMAT, message_of
+from ospbridge.rllink.batches import BatchMode
+from ospbridge.rllink.decoding import GZIP_FORMAT, LONGEST_TOLD, Misfit, message_of, packed
 from ospbridge.rllink.framing import HEADER_LENGTH, header
 from ospbridge.rllink.messages import (
     Episodes,
@@ -30,22 +32,80 @@ from ospbridge.rllink.messages import (
     GetConfig,
     GetState,
     Message,
+    MlirWeights,
+    ModuleWeights,
     Ping,
     Pong,
     SetConfig,
     SetState,
 )
-from ospbridge.rllink.untrusted import LONGEST_TOLD, Misfit
-from ospbridge.rllink.weights import MlirWeights, ModuleWeights
 from ospbridge.text import printable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ospbridge.rllink.fragments import EpisodeFragment
-    from ospbridge.rllink.weights import Weights
+    from ospbridge.rllink.messages import EpisodeFragment, Weights
 
-__all__ = ["DIALECTS", "JSON", "MSGPACK", "Dialect", "dialect_named", "dialect_of"]
+__all__ = ["DIALECTS", "JSON", "MSGPACK", "Dialect", "dialect_named", "dialect_of", "packed_up", "unpacked"]
+
+MOST_VALUES: Final = 4_000_000
+"""Of a msgpack body, each element of a list and each key and value of a map; of JSON, of which honest bodies have a
+number for each few bytes, its lists and maps. Experience that comes in arrays has about one a step."""
+LOOKED_AT: Final = 2**18
+"""Bytes above which a body is looked at: what a shorter one can stand for does no harm."""
+
+_SIZES: Final = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
+"""Of those that say how long they are, in so many bytes: of bytes, extensions and texts."""
+_EXTENSIONS: Final = frozenset({0xC7, 0xC8, 0xC9})
+"""They have one byte more, a type."""
+
+
+def _lengths() -> tuple[int, ...]:
+    """What each first byte takes with all that belongs to it but a length that follows; of lists and maps the head."""
+    fixed = dict.fromkeys(_SIZES, 0)
+    fixed |= {0xA0 + size: 1 + size for size in range(32)}
+    fixed |= {0xCA: 5, 0xCB: 9, 0xDC: 3, 0xDD: 5, 0xDE: 3, 0xDF: 5}
+    for power in range(4):
+        fixed[0xCC + power] = fixed[0xD0 + power] = 1 + 2**power
+    for power in range(5):
+        fixed[0xD4 + power] = 2 + 2**power
+    return tuple(fixed.get(first, 1) for first in range(256))
+
+
+_LENGTHS: Final = _lengths()
+
+
+def check_msgpack(body: bytes | bytearray | memoryview) -> None:
+    """Raises Misfit for more than MOST_VALUES."""
+    if len(body) <= LOOKED_AT:
+        return
+    at, end, lengths = 0, len(body), _LENGTHS
+    for _ in range(MOST_VALUES):
+        if at >= end:
+            return
+        first = body[at]
+        length = lengths[first]
+        if not length:
+            size = _SIZES[first]
+            behind = at + 1 + size
+            length = 1 + size + int.from_bytes(body[at + 1 : behind], "big") + (first in _EXTENSIONS)
+        at += length
+    if at < end:
+        raise _too_many(len(body))
+
+
+def check_json(body: bytes | bytearray | memoryview) -> None:
+    """Raises Misfit for more than MOST_VALUES lists and maps."""
+    if len(body) <= LOOKED_AT:
+        return
+    found = bytes(body) if isinstance(body, memoryview) else body
+    if found.count(b"[") + found.count(b"{") > MOST_VALUES:
+        raise _too_many(len(body))
+
+
+def _too_many(size: int) -> Misfit:
+    return Misfit(f"a message of {size} bytes holds more than {MOST_VALUES} values")
+
 
 _NAMES: Final[dict[type[Any], str]] = {
     Ping: "PING",
@@ -366,3 +426,34 @@ def _numbers(fragment: EpisodeFragment) -> tuple[int, int]:
 def _zipped(model: bytes) -> bytes:
     compressor = zlib.compressobj(9, zlib.DEFLATED, GZIP_FORMAT)
     return compressor.compress(model) + compressor.flush()
+
+
+_CHECKSUM: Final = struct.Struct("<I")
+
+
+def packed_up(fragment: EpisodeFragment) -> bytes:
+    """The parcel. Whoever sends the fragment in the same dialect has it written already."""
+    MSGPACK.write(fragment)
+    body = memoryview(MSGPACK.encode(Episodes((fragment,))))[HEADER_LENGTH:]
+    return b"".join((_CHECKSUM.pack(zlib.crc32(body)), body))
+
+
+def unpacked(parcel: bytes) -> EpisodeFragment:
+    """The fragment in a parcel. Raises ConfigurationError for one that is damaged."""
+    body = memoryview(parcel)[_CHECKSUM.size :]
+    if len(parcel) < _CHECKSUM.size or zlib.crc32(body) != _CHECKSUM.unpack_from(parcel)[0]:
+        raise _damaged("its checksum is wrong")
+    try:
+        message = MSGPACK.decode(body)
+    except RemoteProtocolError as error:
+        raise _damaged(error.message) from None
+    if not isinstance(message, Episodes) or len(message.fragments) != 1:
+        raise _damaged("it holds no episode")
+    return message.fragments[0]
+
+
+def _damaged(why: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"a spooled episode is damaged: {why}",
+        hint="it is left out; see whether the disk is sound",
+    )

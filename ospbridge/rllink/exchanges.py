@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ospbridge.errors import LocalProtocolError, UpstreamLost
+from ospbridge.rllink.connecting import POLL
 from ospbridge.rllink.messages import (
     Episodes,
     EpisodesAndGetState,
@@ -16,13 +17,12 @@ from ospbridge.rllink.messages import (
     SetConfig,
     SetState,
 )
-from ospbridge.rllink.timing import POLL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ospbridge.rllink.client import ClientMachine, Exchange
-    from ospbridge.rllink.weights import Weights
+    from ospbridge.rllink.messages import Weights
 
 __all__ = ["deliver", "get_config", "get_state", "greet", "learn", "newer_state"]
 

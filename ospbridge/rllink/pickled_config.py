@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ospbridge.interface import BoxSpace, DiscreteSpace
-from ospbridge.rllink.cutting import BatchMode
+from ospbridge.rllink.batches import BatchMode
 from ospbridge.rllink.pickled import Name, Record, read_pickle
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ospbridge.errors import LocalProtocolError, RemoteProtocolError
-from ospbridge.rllink.checking import NOTHING_MORE, Needs, check_fragments
+from ospbridge.rllink.batches import NOTHING_MORE, Needs, check_fragments
+from ospbridge.rllink.decoding import LONGEST_TOLD
 from ospbridge.rllink.dialects import dialect_of
 from ospbridge.rllink.framing import LARGEST_TAKEN, Deframer
 from ospbridge.rllink.messages import (
@@ -28,13 +29,11 @@ from ospbridge.rllink.messages import (
     SetState,
     Unknown,
 )
-from ospbridge.rllink.untrusted import LONGEST_TOLD
 from ospbridge.text import printable
 
 if TYPE_CHECKING:
     from ospbridge.rllink.dialects import Dialect
-    from ospbridge.rllink.fragments import EpisodeFragment
-    from ospbridge.rllink.weights import Weights
+    from ospbridge.rllink.messages import EpisodeFragment, Weights
 
 __all__ = ["EpisodesArrived", "Greeted", "Ignored", "ServerEvent", "ServerMachine", "StateWanted"]
 

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.policy.files import read_policy
-from ospbridge.rllink.messages import SetState
-from ospbridge.rllink.weights import ModuleWeights, OnnxWeights
+from ospbridge.rllink.messages import ModuleWeights, OnnxWeights, SetState
 
 if TYPE_CHECKING:
     import os
 
     from ospbridge.rllink.dialects import Dialect
-    from ospbridge.rllink.weights import Weights
+    from ospbridge.rllink.messages import Weights
 
 __all__ = ["PolicyFile"]
 

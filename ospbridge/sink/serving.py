@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Never
 
     from ospbridge.rllink.dialects import Dialect
-    from ospbridge.rllink.fragments import EpisodeFragment
+    from ospbridge.rllink.messages import EpisodeFragment
     from ospbridge.rllink.server import ServerEvent
     from ospbridge.sink.policy_file import PolicyFile
     from ospbridge.sink.store import Store

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ospbridge.interface import Space
-    from ospbridge.rllink.fragments import EpisodeFragment
+    from ospbridge.rllink.messages import EpisodeFragment
 
 __all__ = ["Store"]
 

@@ -19,7 +19,7 @@ from ospbridge.osp.messages import (
     decode_request,
 )
 from ospbridge.osp.profile import DOCUMENT
-from ospbridge.rllink.checking import check_fragments
+from ospbridge.rllink.batches import check_fragments
 from ospbridge.rllink.dialects import JSON, MSGPACK
 from ospbridge.rllink.messages import EpisodesAndGetState
 from ospbridge.task.base import Task

@@ -16,7 +16,7 @@ from ospbridge.cli.connect import connect
 from ospbridge.cli.joining import settings_from
 from ospbridge.cli.server_options import LONGEST
 from ospbridge.cli.upstream import upstream_from, upstream_options
-from ospbridge.daemon.relay.settings import Upstream
+from ospbridge.daemon.relay.link import Upstream
 from ospbridge.daemon.settings import Settings
 from ospbridge.observe.runtime import default_hub
 from ospbridge.rllink.framing import LARGEST_BODY, LARGEST_TAKEN

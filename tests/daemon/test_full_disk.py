@@ -15,7 +15,7 @@ import pytest
 
 import ospbridge
 from ospbridge.daemon.recording import Recording
-from ospbridge.daemon.relay.settings import Upstream
+from ospbridge.daemon.relay.link import Upstream
 from ospbridge.daemon.settings import Feeding
 from ospbridge.interface import Endpoint
 from ospbridge.osp.profile import DOCUMENT

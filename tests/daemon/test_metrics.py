@@ -19,7 +19,7 @@ from ospbridge.cli.dashboard import dashboard
 from ospbridge.daemon import metrics, metrics_server
 from ospbridge.daemon.metrics import METRICS, Look
 from ospbridge.daemon.notifying import Overlook
-from ospbridge.daemon.relay.settings import Upstream
+from ospbridge.daemon.relay.link import Upstream
 from ospbridge.daemon.settings import Feeding
 from ospbridge.hub.status import STEP_BOUNDS, AgentStatus, LaunchStatus, StatusReply
 from ospbridge.interface import Endpoint

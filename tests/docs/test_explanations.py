@@ -19,9 +19,8 @@ from ospbridge.osp import client, clock_reading, notices, reset, restore, step
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.timing import LONGEST_WAIT, RESTART_SETTLES, SILENCE
 from ospbridge.osp.timing import Limits as OspLimits
-from ospbridge.rllink.connecting import LONGEST_PAUSE, LONGEST_REFUSED, REFUSED_AGAIN
+from ospbridge.rllink.connecting import LONGEST_PAUSE, LONGEST_REFUSED, POLL, RECYCLING, REFUSED_AGAIN, Limits
 from ospbridge.rllink.framing import LARGEST_BODY
-from ospbridge.rllink.timing import POLL, RECYCLING, Limits
 from ospbridge.session import rebuild
 from tests.docs.pages import page, words_of
 

@@ -22,7 +22,7 @@ from ospbridge.envs.agent_env import AgentEnv
 from ospbridge.envs.registration import AGENT_ID, SCENARIO_IDS
 from ospbridge.envs.vector import OspVectorEnv
 from ospbridge.policy.acting import Policy
-from ospbridge.policy.activations import ACTIVATIONS
+from ospbridge.policy.rlmodule import ACTIVATIONS
 from ospbridge.record.collecting import EpisodeCollector, at_once
 from ospbridge.record.writing import EpisodeWriter
 from ospbridge.simulator.synthetic import SyntheticWorld

@@ -20,7 +20,7 @@ from ospbridge.hub.replies import LONGEST_HOLD, Attached, Held, Observing, Refus
 from ospbridge.hub.requests import LONGEST_WAIT, MomentsSince
 from ospbridge.record.episode import read_episode
 from ospbridge.record.spool import Spool
-from ospbridge.rllink.parcels import unpacked
+from ospbridge.rllink.dialects import unpacked
 from ospbridge.task.reading import read
 from ospbridge.toml.parsing import NoToml, decoded
 from tests.fuzz.mutating import Target, bend, bend_lines, bending, read_script

@@ -14,11 +14,10 @@ from ospbridge.rllink.client import ClientMachine, Exchange
 from ospbridge.rllink.dialects import DIALECTS, JSON, MSGPACK, Dialect, dialect_of
 from ospbridge.rllink.exchanges import deliver, get_config, get_state, greet, learn
 from ospbridge.rllink.framing import LARGEST_BODY, Deframer, header
-from ospbridge.rllink.messages import Episodes, EpisodesAndGetState, SetConfig
+from ospbridge.rllink.messages import Episodes, EpisodesAndGetState, ModuleWeights, SetConfig
 from ospbridge.rllink.pickled import read_pickle
 from ospbridge.rllink.pickled_config import config_in
 from ospbridge.rllink.server import ServerMachine
-from ospbridge.rllink.weights import ModuleWeights
 from tests.fuzz.mutating import Mutate, Target, bend, bend_tree, bending, read_script
 from tests.rllink.episodes import episode
 

@@ -21,11 +21,9 @@ import ray
 from ray.rllib.env.external.rllink import RLlink, get_rllink_message
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
-from ospbridge.rllink.checking import RLLIB, check_fragments
-from ospbridge.rllink.cutting import cut
+from ospbridge.rllink.batches import RLLIB, check_fragments, cut
 from ospbridge.rllink.dialects import MSGPACK
-from ospbridge.rllink.fragments import EpisodeFragment
-from ospbridge.rllink.messages import EpisodesAndGetState
+from ospbridge.rllink.messages import EpisodeFragment, EpisodesAndGetState
 
 STEPS = 50
 KINDS = {"discrete": 0, "continuous": 3}

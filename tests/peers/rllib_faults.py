@@ -20,14 +20,12 @@ import trio
 from ospbridge.daemon.relay.link import Connection, Link
 from ospbridge.errors import UpstreamLost
 from ospbridge.rllink import exchanges
+from ospbridge.rllink.batches import split
 from ospbridge.rllink.client import ClientMachine, Event, Exchange, StateArrived
-from ospbridge.rllink.cutting import split
+from ospbridge.rllink.connecting import Limits
 from ospbridge.rllink.dialects import DIALECTS
 from ospbridge.rllink.exchanges import deliver, get_config, get_state, learn, newer_state
-from ospbridge.rllink.fragments import EpisodeFragment
-from ospbridge.rllink.messages import Episodes
-from ospbridge.rllink.timing import Limits
-from ospbridge.rllink.weights import Weights
+from ospbridge.rllink.messages import EpisodeFragment, Episodes, Weights
 from ospbridge.transport.tls import parse_stream
 from tests.peers.processes import Place, Program, free_port, json_lines, running
 from tests.rllink.episodes import episode

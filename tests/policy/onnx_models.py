@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ospbridge.policy.onnx_model import fields
+from ospbridge.policy.onnx import fields
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.interface import DiscreteSpace
-from ospbridge.policy import files, onnx_model
+from ospbridge.policy import files, onnx
 from ospbridge.policy.acting import Policy
 from ospbridge.policy.files import read_policy
-from ospbridge.policy.onnx_model import check_model
+from ospbridge.policy.onnx import check_model
 from tests.policy.onnx_models import (
     linear_model,
     model,
@@ -189,18 +189,18 @@ def test_a_loop_is_refused(field: int) -> None:
 
 def test_a_model_beyond_the_limit_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
     data = recorded("box")
-    monkeypatch.setattr(onnx_model, "LARGEST", len(data))
+    monkeypatch.setattr(onnx, "LARGEST", len(data))
     check_model(data)
-    monkeypatch.setattr(onnx_model, "LARGEST", len(data) - 1)
+    monkeypatch.setattr(onnx, "LARGEST", len(data) - 1)
     with pytest.raises(ConfigurationError, match=f"has {len(data)} bytes, at most {len(data) - 1}"):
         check_model(data)
 
 
 def test_a_model_of_more_parts_than_any_policy_has_is_given_up_early() -> None:
-    many = number(1, 8) * onnx_model.MOST_FIELDS
+    many = number(1, 8) * onnx.MOST_FIELDS
     with pytest.raises(ConfigurationError, match="more than 100000 fields"):
         check_model(many + linear_model(MATRIX))
-    dims = number(1, 1) * onnx_model.MOST_FIELDS
+    dims = number(1, 1) * onnx.MOST_FIELDS
     with pytest.raises(ConfigurationError, match="more than 100000 fields"):
         check_model(model([], [tensor("w", MATRIX) + dims], [], []))
 

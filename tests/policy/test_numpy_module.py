@@ -11,11 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ospbridge.errors import ConfigurationError
-from ospbridge.policy.activations import ACTIVATIONS, activation
-from ospbridge.policy.architecture import read_architecture
 from ospbridge.policy.describing import describe
-from ospbridge.policy.numpy_module import NumpyModule
-from ospbridge.policy.onnx_signature import TensorType, read_signature
+from ospbridge.policy.onnx import TensorType, read_signature
+from ospbridge.policy.rlmodule import ACTIVATIONS, NumpyModule, activation, read_architecture
 from tests.policy.onnx_models import recorded
 from tests.policy.weights import SEPARATE, SHARED, dense, module_weights
 

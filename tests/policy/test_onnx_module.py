@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ospbridge.errors import ConfigurationError
-from ospbridge.policy.numpy_module import NumpyModule
-from ospbridge.policy.onnx_module import OnnxModule
+from ospbridge.policy.onnx import OnnxModule
+from ospbridge.policy.rlmodule import NumpyModule
 from tests.policy.onnx_models import (
     described,
     initialisers,

@@ -19,7 +19,7 @@ from ospbridge.record import episode
 from ospbridge.record.episode import RecordedEpisode, read_episode, write_episode
 from ospbridge.record.reading import read_recording
 from ospbridge.record.spool import Spool
-from ospbridge.rllink.parcels import unpacked
+from ospbridge.rllink.dialects import unpacked
 from tests.record.episodes import INFOS, box
 
 

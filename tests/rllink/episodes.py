@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ospbridge.rllink.fragments import EpisodeFragment
+from ospbridge.rllink.messages import EpisodeFragment
 
 FIELDS = ("observations", "actions", "rewards", "action_dist_inputs", "action_logp")
 

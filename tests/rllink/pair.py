@@ -15,11 +15,10 @@ import numpy as np
 
 from ospbridge.errors import OspBridgeError, RemoteProtocolError
 from ospbridge.rllink.client import ClientMachine, Exchange
+from ospbridge.rllink.connecting import Limits
 from ospbridge.rllink.dialects import Dialect
-from ospbridge.rllink.messages import SetConfig
+from ospbridge.rllink.messages import ModuleWeights, SetConfig
 from ospbridge.rllink.server import EpisodesArrived, ServerEvent, ServerMachine, StateWanted
-from ospbridge.rllink.timing import Limits
-from ospbridge.rllink.weights import ModuleWeights
 
 T = TypeVar("T")
 LATENCY = 100e-6

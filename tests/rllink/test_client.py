@@ -8,19 +8,26 @@ import numpy as np
 import pytest
 
 from ospbridge.errors import LocalProtocolError, RemoteProtocolError, UpstreamLost
+from ospbridge.rllink.batches import split
 from ospbridge.rllink.client import ClientMachine, Exchange, Notice, StateArrived
-from ospbridge.rllink.connecting import LONGEST_PAUSE, LONGEST_REFUSED, Attempt, ConnectPlan, End
-from ospbridge.rllink.cutting import split
+from ospbridge.rllink.connecting import (
+    LONGEST_PAUSE,
+    LONGEST_REFUSED,
+    RECYCLING,
+    Attempt,
+    ConnectPlan,
+    End,
+    Limits,
+)
 from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
 from ospbridge.rllink.exchanges import deliver, get_config, get_state, greet, learn, newer_state
 from ospbridge.rllink.messages import (
     Episodes,
     EpisodesAndGetState,
+    ModuleWeights,
     SetState,
 )
 from ospbridge.rllink.server import EpisodesArrived
-from ospbridge.rllink.timing import RECYCLING, Limits
-from ospbridge.rllink.weights import ModuleWeights
 from tests.rllink.episodes import assert_equal, episode
 from tests.rllink.pair import CONFIG, LATENCY, Pair, weights
 

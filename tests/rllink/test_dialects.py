@@ -15,7 +15,7 @@ import pytest
 
 from ospbridge.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from ospbridge.rllink import decoding
-from ospbridge.rllink.arrays import DTYPES, packed, read_array, read_number
+from ospbridge.rllink.decoding import DTYPES, Misfit, packed, read_array, read_number
 from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect, dialect_named, dialect_of
 from ospbridge.rllink.messages import (
     Episodes,
@@ -23,14 +23,15 @@ from ospbridge.rllink.messages import (
     GetConfig,
     GetState,
     Message,
+    MlirWeights,
+    ModuleWeights,
+    OnnxWeights,
     Ping,
     Pong,
     SetConfig,
     SetState,
     Unknown,
 )
-from ospbridge.rllink.untrusted import Misfit
-from ospbridge.rllink.weights import MlirWeights, ModuleWeights, OnnxWeights
 from tests.rllink.episodes import assert_equal, episode
 from tests.rllink.recordings import body_of
 

@@ -14,13 +14,19 @@ from hypothesis import strategies as st
 
 from ospbridge.errors import ConfigurationError, LocalProtocolError
 from ospbridge.interface import BoxSpace, DiscreteSpace
-from ospbridge.rllink.checking import NOTHING_MORE, RLLIB, Needs, check_fragment, check_fragments
-from ospbridge.rllink.cutting import MESSAGE, cut, split
-from ospbridge.rllink.dialects import DIALECTS, JSON, MSGPACK, Dialect
-from ospbridge.rllink.fragments import EpisodeFragment
+from ospbridge.rllink.batches import (
+    MESSAGE,
+    NOTHING_MORE,
+    RLLIB,
+    Needs,
+    check_fragment,
+    check_fragments,
+    cut,
+    split,
+)
+from ospbridge.rllink.dialects import DIALECTS, JSON, MSGPACK, Dialect, packed_up, unpacked
 from ospbridge.rllink.framing import HEADER_LENGTH
-from ospbridge.rllink.messages import Episodes, EpisodesAndGetState
-from ospbridge.rllink.parcels import packed_up, unpacked
+from ospbridge.rllink.messages import EpisodeFragment, Episodes, EpisodesAndGetState
 from tests.rllink.episodes import assert_equal, episode
 from tests.rllink.recordings import decoded
 

@@ -13,13 +13,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ospbridge.errors import RemoteProtocolError
-from ospbridge.rllink import counting
-from ospbridge.rllink.arrays import packed
+from ospbridge.rllink import dialects
+from ospbridge.rllink.decoding import Misfit, packed
 from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
 from ospbridge.rllink.framing import header
 from ospbridge.rllink.messages import Ping
 from ospbridge.rllink.server import ServerMachine
-from ospbridge.rllink.untrusted import Misfit
 from tests.rllink.pair import CONFIG
 
 # --- bodies --------------------------------------------------------------------------------------------------------
@@ -118,20 +117,20 @@ def count(value: Any) -> int:
 def test_values_of_msgpack_are_counted_as_they_are(value: Any) -> None:
     body = msgspec.msgpack.encode(value)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counting, "LOOKED_AT", 0)
-        patch.setattr(counting, "MOST_VALUES", count(value))
-        counting.check_msgpack(body)
-        patch.setattr(counting, "MOST_VALUES", count(value) - 1)
+        patch.setattr(dialects, "LOOKED_AT", 0)
+        patch.setattr(dialects, "MOST_VALUES", count(value))
+        dialects.check_msgpack(body)
+        patch.setattr(dialects, "MOST_VALUES", count(value) - 1)
         with pytest.raises(Misfit, match="more than"):
-            counting.check_msgpack(body)
+            dialects.check_msgpack(body)
 
 
 @given(st.binary())
 def test_of_other_bytes_nothing_is_said(data: bytes) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counting, "LOOKED_AT", 0)
-        counting.check_msgpack(data)
-        counting.check_json(data)
+        patch.setattr(dialects, "LOOKED_AT", 0)
+        dialects.check_msgpack(data)
+        dialects.check_json(data)
 
 
 @pytest.mark.parametrize(
@@ -146,6 +145,6 @@ def test_a_body_of_empty_lists_is_refused_before_it_is_read(
     dialect: Dialect, body: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert isinstance(dialect.decode(body), Ping)
-    monkeypatch.setattr(counting, "MOST_VALUES", 0x60000)
+    monkeypatch.setattr(dialects, "MOST_VALUES", 0x60000)
     with pytest.raises(RemoteProtocolError, match=f"{len(body)} bytes holds more than {0x60000} values"):
         dialect.decode(body)

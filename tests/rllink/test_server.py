@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ospbridge.errors import LocalProtocolError, RemoteProtocolError
-from ospbridge.rllink.checking import Needs
+from ospbridge.rllink.batches import Needs
 from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
 from ospbridge.rllink.framing import LARGEST_BODY, LARGEST_TAKEN, Deframer, header
 from ospbridge.rllink.messages import (

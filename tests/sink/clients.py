@@ -12,11 +12,10 @@ import trio
 
 from ospbridge.daemon.relay.link import Connection, Link
 from ospbridge.record.reading import read_recording
+from ospbridge.rllink.connecting import Limits
 from ospbridge.rllink.exchanges import deliver
-from ospbridge.rllink.fragments import EpisodeFragment
 from ospbridge.rllink.framing import header
-from ospbridge.rllink.messages import Episodes
-from ospbridge.rllink.timing import Limits
+from ospbridge.rllink.messages import EpisodeFragment, Episodes
 from ospbridge.sink.serving import Sink
 from ospbridge.transport.tls import StreamAddress, parse_stream
 

@@ -17,8 +17,7 @@ from structlog.testing import capture_logs
 
 from ospbridge.rllink.dialects import MSGPACK
 from ospbridge.rllink.exchanges import deliver
-from ospbridge.rllink.fragments import EpisodeFragment
-from ospbridge.rllink.messages import Episodes, EpisodesAndGetState
+from ospbridge.rllink.messages import EpisodeFragment, Episodes, EpisodesAndGetState
 from ospbridge.sink import serving
 from ospbridge.sink.policy_file import PolicyFile
 from ospbridge.sink.serving import Sink

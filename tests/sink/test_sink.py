@@ -19,9 +19,7 @@ from ospbridge.interface import DiscreteSpace
 from ospbridge.record.reading import read_recording
 from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
 from ospbridge.rllink.exchanges import get_state, learn
-from ospbridge.rllink.fragments import EpisodeFragment
-from ospbridge.rllink.messages import EpisodesAndGetState
-from ospbridge.rllink.weights import ModuleWeights
+from ospbridge.rllink.messages import EpisodeFragment, EpisodesAndGetState, ModuleWeights
 from ospbridge.sink import serving
 from ospbridge.sink.policy_file import PolicyFile
 from ospbridge.sink.store import Store

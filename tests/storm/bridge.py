@@ -25,7 +25,7 @@ import trio
 import trio.testing
 
 import ospbridge.daemon.relay.link
-from ospbridge.daemon.relay.settings import Upstream
+from ospbridge.daemon.relay.link import Upstream
 from ospbridge.daemon.service import serve
 from ospbridge.daemon.settings import Feeding, Settings
 from ospbridge.envs.agent_env import AgentEnv

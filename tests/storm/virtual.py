@@ -208,7 +208,7 @@ async def virtual(seed: int) -> AsyncIterator[Kernel]:
         },
         ospbridge.envs.terms: {"monotonic": trio.current_time, "sleep": pause},
         ospbridge.record.spool: {"threading": _instead(threading, Thread=_NoThread)},
-        ospbridge.daemon.relay.observing: {"Spool": PromptSpool},
+        ospbridge.daemon.relay.uploader: {"Spool": PromptSpool},
         trio._core._run: {"_ALLOW_DETERMINISTIC_SCHEDULING": True, "_r": random.Random(seed)},
     }
     random.seed(seed)

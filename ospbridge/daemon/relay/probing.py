@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ospbridge.daemon.relay.link import Link
-from ospbridge.daemon.relay.upstream import policy_weights
 from ospbridge.errors import (
     ConfigurationError,
     OspBridgeError,
@@ -21,10 +20,10 @@ from ospbridge.errors import (
     UpstreamNotFound,
 )
 from ospbridge.policy.describing import Description, describe
+from ospbridge.rllink.connecting import RECYCLING, Limits
 from ospbridge.rllink.exchanges import get_config, get_state, greet
 from ospbridge.rllink.framing import LARGEST_TAKEN
 from ospbridge.rllink.pickled_config import FoundConfig, config_in
-from ospbridge.rllink.timing import RECYCLING, Limits
 from ospbridge.transport.streams import open_stream
 
 if TYPE_CHECKING:
@@ -141,7 +140,7 @@ async def _asked(
     try:
         weights = await connection.perform(get_state)
         finding = replace(finding, weights_seq_no=weights.seq_no)
-        finding = replace(finding, policy=describe(policy_weights(weights)))
+        finding = replace(finding, policy=describe(weights.policy))
     except OspBridgeError as error:
         troubles.append(f"GET_STATE: {error}")
     return replace(finding, troubles=tuple(troubles))

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import trio
 
-from ospbridge.daemon.relay.driving import Driving
-from ospbridge.daemon.relay.link import Link
-from ospbridge.daemon.relay.observing import Observing
-from ospbridge.daemon.relay.settings import Mode
+from ospbridge.daemon.relay.driver import Driving
+from ospbridge.daemon.relay.link import Link, Mode
+from ospbridge.daemon.relay.uploader import Observing
 from ospbridge.hub.status import UpstreamStatus
 from ospbridge.observe import logs
 from ospbridge.observe.sparing import Sparing
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ospbridge.daemon.conductor import Conductor
-    from ospbridge.daemon.relay.settings import Upstream
+    from ospbridge.daemon.relay.link import Upstream
     from ospbridge.rllink.client import Event
 
 __all__ = ["Relay"]

@@ -19,11 +19,11 @@ PAUSES = {
     "rllink.connecting.LONGEST_PAUSE": 0.1,
     "rllink.connecting.REFUSED_AGAIN": 0.02,
     "rllink.connecting.LONGEST_REFUSED": 0.1,
-    "daemon.relay.driving.UNFIT": 0.05,
-    "daemon.relay.loop.RECOVER": 0.01,
-    "daemon.relay.observing.LOOK_AGAIN": 0.02,
-    "daemon.relay.shipping.LINGER": 0.01,
-    "daemon.relay.upstream.PAUSE": 0.01,
+    "daemon.relay.driver.UNFIT": 0.05,
+    "daemon.relay.driver.RECOVER": 0.01,
+    "daemon.relay.uploader.LOOK_AGAIN": 0.02,
+    "daemon.relay.uploader.LINGER": 0.01,
+    "daemon.relay.learner.PAUSE": 0.01,
 }
 
 

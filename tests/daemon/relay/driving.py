@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from ospbridge.daemon.relay.link import Mode, Upstream
 from ospbridge.daemon.relay.relay import Relay
-from ospbridge.daemon.relay.settings import Mode, Upstream
 from ospbridge.errors import SessionLost
+from ospbridge.rllink.connecting import Limits
 from ospbridge.rllink.dialects import MSGPACK
-from ospbridge.rllink.timing import Limits
 from ospbridge.transport.tls import parse_stream
 from tests.daemon.stage import FakeSession, conductor_of
 

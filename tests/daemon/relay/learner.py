@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import trio
 
-from ospbridge.policy.numpy_module import NumpyModule
-from ospbridge.rllink.checking import RLLIB
+from ospbridge.policy.rlmodule import NumpyModule
+from ospbridge.rllink.batches import RLLIB
 from ospbridge.rllink.framing import LARGEST_TAKEN
-from ospbridge.rllink.messages import SetConfig
+from ospbridge.rllink.messages import ModuleWeights, SetConfig
 from ospbridge.rllink.server import EpisodesArrived, ServerMachine, StateWanted
-from ospbridge.rllink.weights import ModuleWeights
 from tests.daemon import running
 from tests.daemon.relay.driving import relayed, until, upstream, world
 from tests.in_threads import in_thread
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
     from ospbridge.daemon.conductor import Conductor
     from ospbridge.daemon.relay.relay import Relay
-    from ospbridge.rllink.fragments import EpisodeFragment
+    from ospbridge.rllink.messages import EpisodeFragment
 
 HIDDEN = 4
 TOLD: dict[str, Any] = {"activation": None, "env_steps": None, "read_pickle": True}

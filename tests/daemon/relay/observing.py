@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import trio
 
+from ospbridge.daemon.relay.link import Mode, Upstream
 from ospbridge.daemon.relay.relay import Relay
-from ospbridge.daemon.relay.settings import Mode, Upstream
 from ospbridge.errors import RemoteProtocolError
 from ospbridge.hub.requests import Note
 from ospbridge.record.episode import RecordedEpisode
+from ospbridge.rllink.connecting import Limits
 from ospbridge.rllink.dialects import MSGPACK, Dialect
-from ospbridge.rllink.messages import SetConfig
+from ospbridge.rllink.messages import ModuleWeights, SetConfig
 from ospbridge.rllink.server import EpisodesArrived, ServerMachine, StateWanted
-from ospbridge.rllink.timing import Limits
-from ospbridge.rllink.weights import ModuleWeights
 from ospbridge.sink.store import Store
 from ospbridge.transport.streams import send_alert
 from ospbridge.transport.tls import parse_stream
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ospbridge.daemon.conductor import Conductor
-    from ospbridge.rllink.fragments import EpisodeFragment
-    from ospbridge.rllink.weights import Weights
+    from ospbridge.rllink.messages import EpisodeFragment, Weights
     from ospbridge.transport.streams import Stream
     from ospbridge.transport.tls import TlsFiles
 

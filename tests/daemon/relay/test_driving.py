@@ -15,11 +15,11 @@ import trio
 from gymnasium import spaces
 
 from ospbridge.daemon.attachment import Driver, State
+from ospbridge.daemon.relay.link import WhileAway
 from ospbridge.daemon.relay.relay import Relay
-from ospbridge.daemon.relay.settings import WhileAway
 from ospbridge.errors import SessionLost, UsageError
 from ospbridge.interface import BoxSpace, DiscreteSpace
-from ospbridge.rllink.cutting import BatchMode
+from ospbridge.rllink.batches import BatchMode
 from tests.daemon.relay.driving import WITHIN, away, back, until, upstream, world
 from tests.daemon.relay.learner import HIDDEN, TOLD, Gated, TinyLearner, Told, driving
 from tests.daemon.stage import FakeSession, Logs, act, agent, attach, conductor_of, tasks, told
@@ -412,7 +412,7 @@ async def test_an_episode_with_a_number_that_is_none_is_not_sent(
 async def test_an_episode_that_must_be_sent_whole_and_does_not_end_is_told_and_truncated_in_the_end(
     monkeypatch: pytest.MonkeyPatch, logs: Logs
 ) -> None:
-    monkeypatch.setattr("ospbridge.daemon.relay.loop.LONGEST", 150)
+    monkeypatch.setattr("ospbridge.daemon.relay.driver.LONGEST", 150)
     learner = TinyLearner()
     _, conductor = world(length=10**9)
     async with driving(learner, conductor, batch_mode=BatchMode.COMPLETE_EPISODES):

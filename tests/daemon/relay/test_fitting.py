@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from ospbridge.daemon.relay.acting import Kind
-from ospbridge.daemon.relay.spaces import SaidSpaces, described, require_same_actions
+from ospbridge.daemon.relay.compatibility import Kind, SaidSpaces, described, require_same_actions
 from ospbridge.errors import ConfigurationError, UsageError
 from ospbridge.interface import BoxSpace, DiscreteSpace
 from ospbridge.rllink.dialects import JSON, MSGPACK
-from ospbridge.rllink.messages import SetConfig
-from ospbridge.rllink.weights import MlirWeights, ModuleWeights, OnnxWeights
+from ospbridge.rllink.messages import MlirWeights, ModuleWeights, OnnxWeights, SetConfig
 from tests.daemon.relay.driving import back, until
 from tests.daemon.relay.observing import (
     Feed,
@@ -32,7 +30,7 @@ from tests.policy.weights import module_weights
 
 if TYPE_CHECKING:
     from ospbridge.rllink.dialects import Dialect
-    from ospbridge.rllink.weights import Weights
+    from ospbridge.rllink.messages import Weights
 
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 NUMBER = spaces.Box(-1, 1, (1,))

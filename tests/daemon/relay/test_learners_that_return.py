@@ -9,8 +9,8 @@ import pytest
 import trio
 
 from ospbridge.errors import SessionLost
+from ospbridge.rllink.connecting import Limits
 from ospbridge.rllink.messages import SetConfig
-from ospbridge.rllink.timing import Limits
 from tests.daemon.relay.driving import until
 from tests.daemon.relay.learner import TOLD, TinyLearner, Told, driving
 from tests.daemon.stage import Logs
@@ -18,8 +18,7 @@ from tests.daemon.stage import Logs
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ospbridge.rllink.fragments import EpisodeFragment
-    from ospbridge.rllink.weights import ModuleWeights
+    from ospbridge.rllink.messages import EpisodeFragment, ModuleWeights
 
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 
@@ -230,7 +229,7 @@ async def test_a_batch_is_sent_in_messages_that_servers_like_ours_take(
 ) -> None:
     learner = Recorder()
     learner.left, learner.largest, learner.batch = True, 6000, 70
-    monkeypatch.setattr("ospbridge.daemon.relay.upstream.LARGEST_TAKEN", learner.largest)
+    monkeypatch.setattr("ospbridge.daemon.relay.learner.LARGEST_TAKEN", learner.largest)
     async with driving(learner, env_steps=70):
         await until(lambda: len(learner.read) >= 20)
     assert learner.connections == 1

@@ -18,11 +18,10 @@ import trio
 from ospbridge.daemon.relay.link import Connection, Link
 from ospbridge.errors import ConfigurationError, UpstreamLost
 from ospbridge.rllink.client import ClientMachine
+from ospbridge.rllink.connecting import Limits
 from ospbridge.rllink.dialects import MSGPACK
 from ospbridge.rllink.exchanges import deliver, greet
-from ospbridge.rllink.fragments import EpisodeFragment
-from ospbridge.rllink.messages import Episodes, Pong
-from ospbridge.rllink.timing import Limits
+from ospbridge.rllink.messages import EpisodeFragment, Episodes, Pong
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.transport.tls import StreamAddress, TlsFiles, parse_stream

@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from ospbridge.daemon.relay import observing
-from ospbridge.daemon.relay.probabilities import why_improbable
+from ospbridge.daemon.relay import uploader
+from ospbridge.daemon.relay.compatibility import why_improbable
 from ospbridge.errors import BarrierStuck, LocalProtocolError, StepUncertain, UsageError
 from ospbridge.hub.requests import Note
 from ospbridge.interface import BoxSpace
 from ospbridge.policy.distributions import DiagGaussian
 from ospbridge.record.reading import read_recording
 from ospbridge.record.spool import Spool
-from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
-from ospbridge.rllink.fragments import EpisodeFragment
-from ospbridge.rllink.messages import SetConfig
-from ospbridge.rllink.parcels import unpacked
+from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect, unpacked
+from ospbridge.rllink.messages import EpisodeFragment, SetConfig
 from tests.daemon.relay.driving import until
 from tests.daemon.relay.observing import (
     Feed,
@@ -35,7 +33,7 @@ from tests.daemon.stage import ONE, TWO, FakeSession, Logs, conductor_of, inputs
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ospbridge.rllink.fragments import EpisodeFragment
+    from ospbridge.rllink.messages import EpisodeFragment
 
 
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
@@ -163,7 +161,7 @@ async def test_what_a_daemon_before_may_have_sent_to_rllib_comes_under_another_i
 async def test_a_long_episode_comes_in_pieces(
     feed: Feed, dialect: Dialect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(observing, "LONGEST", 4)
+    monkeypatch.setattr(uploader, "LONGEST", 4)
     async with feed.feeding(dialect) as relay:
         player = feed.player("b")
         await player.play(10)

@@ -12,8 +12,7 @@ from ospbridge.daemon.relay import probing
 from ospbridge.daemon.relay.probing import Finding, probe
 from ospbridge.errors import ConfigurationError, OspBridgeError, RemoteProtocolError, UpstreamNotFound
 from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
-from ospbridge.rllink.messages import SetConfig
-from ospbridge.rllink.weights import ModuleWeights
+from ospbridge.rllink.messages import ModuleWeights, SetConfig
 from ospbridge.transport.tls import StreamAddress, TlsFiles, parse_stream
 from tests.daemon.certificates import Authority
 from tests.daemon.relay.driving import WITHIN

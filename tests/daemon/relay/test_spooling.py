@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import trio
 
-from ospbridge.daemon.relay import observing, shipping
-from ospbridge.daemon.relay.suspicion import TRIES, Suspicion, Turn
+from ospbridge.daemon.relay import uploader
+from ospbridge.daemon.relay.uploader import TRIES, Suspicion, Turn
 from ospbridge.errors import ConfigurationError
 from ospbridge.hub.requests import Note
 from ospbridge.record.spool import Spool, WhenFull
@@ -110,7 +110,7 @@ async def test_a_damaged_entry_is_left_out(feed: Feed, change: str, reason: str,
 async def test_an_episode_that_goes_on_is_sent_in_parts_while_it_does(
     feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(observing, "LARGEST", 2000)
+    monkeypatch.setattr(uploader, "LARGEST", 2000)
     monkeypatch.setattr("ospbridge.record.collecting.TOGETHER", 8)
     async with feed.feeding() as relay:
         player = feed.player("b")
@@ -195,7 +195,7 @@ async def test_a_spool_whose_file_is_removed_loses_nothing_and_is_told(
     feed: Feed, monkeypatch: pytest.MonkeyPatch, logs: Logs
 ) -> None:
     monkeypatch.setattr("ospbridge.record.spool.LOOK_AFTER", 0.02)
-    monkeypatch.setattr("ospbridge.daemon.relay.observing.LOOK_AGAIN", 0.02)
+    monkeypatch.setattr("ospbridge.daemon.relay.uploader.LOOK_AGAIN", 0.02)
     async with feed.observed() as relay:
         player = feed.player()
         await player.play()
@@ -237,7 +237,7 @@ async def test_a_disk_that_hangs_keeps_nobody_from_leaving_and_from_giving_agent
         return write(file, entries, gone)
 
     monkeypatch.setattr(SpoolFile, "write", hanging)
-    monkeypatch.setattr(shipping, "LINGER", 0.4)
+    monkeypatch.setattr(uploader, "LINGER", 0.4)
     try:
         async with feed.feeding() as relay:
             await until(lambda: relay.link.connected)
@@ -247,7 +247,7 @@ async def test_a_disk_that_hangs_keeps_nobody_from_leaving_and_from_giving_agent
             await player.play()
             await until(hangs.is_set)
             # It is waited for more behind the first episode, and then for the disk.
-            await trio.sleep(shipping.LINGER + 0.2)
+            await trio.sleep(uploader.LINGER + 0.2)
             relay.drain_within(0.1)
         assert relay.at_rest.is_set()
         assert not go_on.is_set()
@@ -271,8 +271,8 @@ async def test_the_default_spool_is_named_after_the_address_and_no_two_have_the_
 ) -> None:
     address = parse_stream("127.0.0.1:5555")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert observing.default_spool(address) == tmp_path / "ospbridge" / "spool-127.0.0.1-5555.sqlite"
+    assert uploader.default_spool(address) == tmp_path / "ospbridge" / "spool-127.0.0.1-5555.sqlite"
     monkeypatch.setenv("STATE_DIRECTORY", f"{tmp_path}/state:/other")
-    assert observing.default_spool(address) == tmp_path / "state" / "spool-127.0.0.1-5555.sqlite"
+    assert uploader.default_spool(address) == tmp_path / "state" / "spool-127.0.0.1-5555.sqlite"
     written = ["[::1]:5555", "[1::]:5555", "[fd00::1:2]:5555", "[fd00:1::2]:5555", "[::]:5555"]
-    assert len({observing.default_spool(parse_stream(each)) for each in written}) == len(written)
+    assert len({uploader.default_spool(parse_stream(each)) for each in written}) == len(written)

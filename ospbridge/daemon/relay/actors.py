@@ -1,4 +1,4 @@
-"""What an agent lives through under a policy, step by step, until it leaves as fragments of episodes."""
+"""The upstream's policy at work for some agents of one kind: their steps in, fragments of episodes out."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ospbridge.daemon.relay.compatibility import Kind
 from ospbridge.interface import BoxSpace, DiscreteSpace
-from ospbridge.rllink.fragments import EpisodeFragment
+from ospbridge.rllink.messages import EpisodeFragment, sendable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
+    from ospbridge.daemon.attachment import Attachment
     from ospbridge.interface import Space
+    from ospbridge.policy.acting import Policy
 
-__all__ = ["Experience"]
+__all__ = ["Actors", "Experience"]
 
 FIRST_ROWS: Final = 256
 
@@ -164,3 +169,121 @@ class Experience:
         if weights_seq_no is not None:
             self._weights = weights_seq_no
         return fragment
+
+
+class Actors:
+    """Decides for attachments of one kind, and keeps what comes of it.
+
+    An episode of an attachment: ``begin``, then ``moves`` and ``stepped`` in turn. ``simulator``: where they live.
+    """
+
+    def __init__(
+        self,
+        attachments: Sequence[Attachment],
+        policy: Policy,
+        kind: Kind,
+        *,
+        weights_seq_no: int,
+        simulator: str,
+    ) -> None:
+        self.policy = policy
+        self.weights_seq_no = weights_seq_no
+        self._discrete = isinstance(kind.action, DiscreteSpace)
+        self._lives = {
+            attachment: Experience(
+                len(kind.observation.low),
+                kind.action,
+                kind.dist_inputs,
+                agent=sendable(attachment.name),
+                simulator=sendable(simulator),
+            )
+            for attachment in attachments
+        }
+        self._observations: dict[Attachment, NDArray[np.float32]] = {}
+        self._decided: dict[Attachment, tuple[Any, float, NDArray[np.float32]]] = {}
+
+    @property
+    def attachments(self) -> list[Attachment]:
+        return list(self._lives)
+
+    @property
+    def steps(self) -> int:
+        """Since the last ``take``, of all together."""
+        return sum(life.steps for life in self._lives.values())
+
+    @property
+    def playing(self) -> list[Attachment]:
+        """Whose episodes are under way."""
+        return [attachment for attachment, life in self._lives.items() if life.under_way]
+
+    def begin(self) -> None:
+        """A reset ran: each attachment's ``feedback`` is what its episode begins with."""
+        for attachment, life in self._lives.items():
+            assert attachment.feedback is not None
+            life.begin(attachment.feedback.observation, weights_seq_no=self.weights_seq_no)
+            self._observations[attachment] = attachment.feedback.observation
+            attachment.policy.weights_seq_no = self.weights_seq_no
+
+    def moves(self) -> list[tuple[Attachment, bytes]]:
+        """The next action of everybody who plays, as the conductor takes it.
+
+        Raises ConfigurationError where the policy cannot decide: an observation or its output is not finite.
+        """
+        playing = self.playing
+        if len(playing) == 1:
+            attachment = playing[0]
+            one = self.policy.act(self._observations[attachment])
+            self._decided[attachment] = (one.action, one.logp, one.dist_inputs)
+            return [(attachment, self._as_sent(one.sent_action))]
+        all_ = self.policy.act(np.stack([self._observations[attachment] for attachment in playing]))
+        for at, attachment in enumerate(playing):
+            self._decided[attachment] = (all_.action[at], float(all_.logp[at]), all_.dist_inputs[at])
+        return [(attachment, self._as_sent(all_.sent_action[at])) for at, attachment in enumerate(playing)]
+
+    def _as_sent(self, action: Any) -> bytes:
+        # A choice travels as one float32, as with environments at the hub.
+        return (np.float32(action) if self._discrete else np.asarray(action, np.float32)).tobytes()
+
+    def stepped(self) -> int:
+        """The moves were made: each attachment's ``feedback`` is what they brought. How many steps that are."""
+        steps = 0
+        for attachment, (action, logp, inputs) in self._decided.items():
+            feedback = attachment.feedback
+            life = self._lives[attachment]
+            assert feedback is not None
+            if attachment.episode.unmoved:
+                # The bridge ended the episode, and no step of the simulator brought this.
+                life.cut()
+                continue
+            steps += 1
+            life.add(
+                action,
+                logp,
+                inputs,
+                observation=feedback.observation,
+                reward=feedback.reward,
+                terminated=feedback.terminated,
+                truncated=feedback.truncated,
+            )
+            self._observations[attachment] = feedback.observation
+        self._decided.clear()
+        return steps
+
+    def cut(self) -> None:
+        """All episodes are over without another step."""
+        self._decided.clear()
+        for life in self._lives.values():
+            life.cut()
+
+    def take(self) -> list[EpisodeFragment]:
+        """What was lived since the last time. Episodes under way go on."""
+        found = (life.take() for life in self._lives.values())
+        return [fragment for fragment in found if fragment is not None]
+
+    def act_from(self, policy: Policy, weights_seq_no: int) -> None:
+        """``policy`` decides from now on, by these weights; what was lived before must have been taken."""
+        self.policy = policy
+        self.weights_seq_no = weights_seq_no
+        for attachment, life in self._lives.items():
+            life.take(weights_seq_no=weights_seq_no)
+            attachment.policy.weights_seq_no = weights_seq_no

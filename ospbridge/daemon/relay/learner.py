@@ -13,36 +13,29 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ospbridge.daemon.relay.settings import ACTIVATION, ENV_STEPS, HEAD_ACTIVATION, NORMALIZE_ACTIONS
-from ospbridge.daemon.relay.spaces import SaidSpaces
+from ospbridge.daemon.relay.compatibility import SaidSpaces
+from ospbridge.daemon.relay.link import ACTIVATION, ENV_STEPS, HEAD_ACTIVATION, NORMALIZE_ACTIONS
 from ospbridge.errors import (
-    ConfigurationError,
     LocalProtocolError,
     OspBridgeError,
     RemoteProtocolError,
     UpstreamLost,
 )
 from ospbridge.observe import logs
-from ospbridge.rllink.cutting import split
+from ospbridge.rllink.batches import split
 from ospbridge.rllink.exchanges import deliver, get_config, get_state, learn, newer_state
 from ospbridge.rllink.framing import LARGEST_BODY, LARGEST_TAKEN
+from ospbridge.rllink.messages import ModuleWeights
 from ospbridge.rllink.pickled_config import FoundConfig, config_in
-from ospbridge.rllink.weights import MlirWeights, ModuleWeights, OnnxWeights
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
+    from ospbridge.daemon.relay.link import Connection, Link, Upstream
+    from ospbridge.rllink.batches import BatchMode
+    from ospbridge.rllink.messages import EpisodeFragment, SetConfig, Weights
 
-    from ospbridge.daemon.relay.link import Connection, Link
-    from ospbridge.daemon.relay.settings import Upstream
-    from ospbridge.rllink.cutting import BatchMode
-    from ospbridge.rllink.fragments import EpisodeFragment
-    from ospbridge.rllink.messages import SetConfig
-    from ospbridge.rllink.weights import Weights
-
-__all__ = ["Learner", "Making", "Wanted", "policy_weights"]
+__all__ = ["Learner", "Making", "Wanted"]
 
 log = logs.get(__name__)
 ASYNCHRONOUS: Final = frozenset({"APPO", "IMPALA"})
@@ -75,19 +68,6 @@ class Wanted:
     """Which of these nobody said: they are RLlib's defaults."""
     named: bool = False
     """The server says what it is called, as RLlib's do not."""
-
-
-def policy_weights(weights: Weights) -> Mapping[str, NDArray[np.float32]] | bytes:
-    """As a policy takes them. Raises ConfigurationError for what no policy is made from."""
-    if isinstance(weights, ModuleWeights):
-        return weights.arrays
-    if isinstance(weights, OnnxWeights):
-        return weights.model
-    assert isinstance(weights, MlirWeights)
-    raise ConfigurationError(
-        "the upstream sends its policy as MLIR, which nothing here can run",
-        hint="use a server that sends ONNX or the weights of an RLModule",
-    )
 
 
 def _said(*said: bool | None) -> bool | None:

@@ -1,8 +1,14 @@
 """The driver: acts for agents with the upstream's policy, and has it learn from what that brings.
 
-It has one policy and one connection, and a loop for each simulator. To a simulator it is an attachment like any other.
+It has one policy and one connection, and a loop for each simulator, at that simulator's own speed: one that is lost
+comes back by itself, and no other waits for it. To a simulator the driver is an attachment like any other.
 While it waits for weights it holds the worlds, for a limited time; then its episodes are over, its agents rest, and it
 goes on when the upstream does.
+
+What the loops live through is counted together, and learned from together. A loop is *busy* while nothing may be taken
+from it: for a step, or, where only whole episodes are learned from, for an episode. Once enough was lived for a batch
+it is due: no loop begins anything more, learning starts when the last of them is not busy, and all go on when it is
+done. So no batch ever holds a step of other weights than the rest.
 """
 
 from __future__ import annotations
@@ -13,21 +19,34 @@ import numpy as np
 import trio
 
 from ospbridge.daemon.attachment import Driver
-from ospbridge.daemon.relay.acting import Actors, Kind, kind_of
-from ospbridge.daemon.relay.gathering import Gathering
-from ospbridge.daemon.relay.loop import DrivingLoop
-from ospbridge.daemon.relay.old_servers import tell_numbers
-from ospbridge.daemon.relay.settings import WhileAway
-from ospbridge.daemon.relay.spaces import actions_of, described, other_bounds, require_same_actions
-from ospbridge.daemon.relay.upstream import Learner, policy_weights
-from ospbridge.errors import ConfigurationError, LocalProtocolError, UsageError
-from ospbridge.interface import LARGEST_SEED, BoxSpace
+from ospbridge.daemon.episodes import STOPPED
+from ospbridge.daemon.relay.actors import Actors
+from ospbridge.daemon.relay.compatibility import (
+    Kind,
+    actions_of,
+    described,
+    kind_of,
+    other_bounds,
+    require_same_actions,
+    tell_numbers,
+)
+from ospbridge.daemon.relay.learner import Learner
+from ospbridge.daemon.relay.link import WhileAway
+from ospbridge.errors import (
+    AgentNotFound,
+    AgentTaken,
+    ConfigurationError,
+    LocalProtocolError,
+    OspBridgeError,
+    SimulatorNotFound,
+    UsageError,
+)
+from ospbridge.interface import LARGEST_SEED, BoxSpace, chosen
 from ospbridge.observe import logs
 from ospbridge.policy.acting import Policy
-from ospbridge.policy.architecture import read_architecture
-from ospbridge.rllink.checking import check_fragment
-from ospbridge.rllink.cutting import BatchMode
-from ospbridge.rllink.weights import ModuleWeights
+from ospbridge.policy.rlmodule import read_architecture
+from ospbridge.rllink.batches import BatchMode, check_fragment
+from ospbridge.rllink.messages import ModuleWeights
 from ospbridge.text import listed
 
 if TYPE_CHECKING:
@@ -36,15 +55,268 @@ if TYPE_CHECKING:
 
     from ospbridge.daemon.attachment import Attachment
     from ospbridge.daemon.conductor import Conductor
-    from ospbridge.daemon.relay.link import Link
-    from ospbridge.daemon.relay.settings import Upstream
-    from ospbridge.daemon.relay.upstream import Making, Wanted
-    from ospbridge.rllink.fragments import EpisodeFragment
-    from ospbridge.rllink.weights import Weights
+    from ospbridge.daemon.relay.learner import Making, Wanted
+    from ospbridge.daemon.relay.link import Link, Upstream
+    from ospbridge.rllink.messages import EpisodeFragment, Weights
 
-__all__ = ["Driving"]
+__all__ = ["Driving", "DrivingLoop", "Gathering"]
+
+
+class Gathering:
+    """The loops call ``begin``, ``lived`` and ``end``, whoever learns ``gathered`` and ``go_on``."""
+
+    __slots__ = ("_busy", "_learner", "_loops", "_missing", "due", "whole")
+
+    def __init__(self) -> None:
+        self.due = False
+        """A batch is to be learned from: begin nothing, and wait until that ``resumed``."""
+        self.whole = False
+        """Only whole episodes are learned from."""
+        self._missing = 0
+        self._busy = 0
+        self._learner = trio.lowlevel.ParkingLot()
+        self._loops = trio.lowlevel.ParkingLot()
+
+    @property
+    def busy(self) -> bool:
+        """Some loop is."""
+        return self._busy > 0
+
+    # --- the loops' side ---------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """A loop is busy from now on. May be called again before ``end``, which must then be called as often."""
+        self._busy += 1
+
+    def lived(self, steps: int) -> None:
+        """So many steps more."""
+        self._missing -= steps
+        if self._missing <= 0:
+            self.due = True
+
+    def end(self) -> None:
+        """It is not busy any more."""
+        self._busy -= 1
+        if self.due and not self._busy:
+            self._learner.unpark_all()
+
+    async def resumed(self) -> None:
+        """Wait while a batch is due."""
+        while self.due:
+            await self._loops.park()
+
+    # --- the learner's side ------------------------------------------------------------------------------------------
+
+    async def gathered(self) -> None:
+        """Wait until a batch is due and no loop is busy."""
+        while self._busy or not self.due:
+            await self._learner.park()
+
+    def go_on(self, missing: int, *, whole: bool) -> None:
+        """Let the loops go on: the next batch is due after ``missing`` steps."""
+        self._missing = missing
+        self.whole = whole
+        self.due = False
+        self._loops.unpark_all()
+
 
 log = logs.get(__name__)
+LOOK_AGAIN: Final = 0.2
+"""Seconds between looks for agents that are not there yet, or taken."""
+RECOVER: Final = 1.0
+"""Seconds after a reset or a step that failed."""
+UNFIT_AGENTS: Final = 10.0
+"""Seconds until agents that the policy cannot act for are looked at again."""
+LONG: Final = 2
+"""Batches that an episode may be longer than, before that is told."""
+LONGEST: Final = 100_000
+"""Steps of an episode where only whole ones are learned from: it is truncated then."""
+ENDLESS: Final = (
+    "end episodes with max_steps or terminated in the scenario, or learn from parts of them: --rllink-batch-mode "
+    "truncate_episodes"
+)
+FEW: Final = (
+    "they play on when weights come; a server never answers a batch that is smaller than its own: see "
+    "--rllink-env-steps, and the learner's log"
+)
+
+
+class DrivingLoop:
+    """``run`` drives until cancelled. ``driving`` has the policy, and learns; ``seed`` is the first reset's, or 0."""
+
+    def __init__(self, driving: Driving, conductor: Conductor, *, seed: int) -> None:
+        self.conductor = conductor
+        self.actors: Actors | None = None
+        """Who acts for its agents, while they are taken."""
+        self._driving = driving
+        self._gathering = driving.gathering
+        self._seed = seed
+        self._said = ""
+        self._told_long = False
+
+    @property
+    def present(self) -> bool:
+        """It acts for agents that are all there."""
+        return self.actors is not None and not any(a.held.missing for a in self.actors.attachments)
+
+    async def run(self) -> Never:
+        """Take the agents, then reset and act. Raises UsageError for agents that no one policy can drive."""
+        with self.conductor.logging():
+            while True:
+                attachments = await self._seated()
+                reason = ""
+                try:
+                    reason = await self._drive(attachments)
+                except trio.Cancelled:
+                    reason = STOPPED
+                    raise
+                except UsageError as error:
+                    reason = error.message
+                    if not self._driving.at_work:
+                        raise
+                    # Others learn meanwhile, and need not end with it.
+                    self._tell(error, "a simulator is not driven")
+                finally:
+                    self.actors = None
+                    self.conductor.leave(attachments, reason)
+                await trio.sleep(UNFIT_AGENTS if self._said == reason else LOOK_AGAIN)
+
+    async def _seated(self) -> list[Attachment]:
+        """The agents, once they are there and free."""
+        driving = self._driving
+        while True:
+            try:
+                return self.conductor.attach(driving.upstream.agents or ("*",), driving.driver)
+            except SimulatorNotFound:
+                pass
+            except (AgentNotFound, AgentTaken) as error:
+                self._tell(error, "the driver waits for its agents")
+            await trio.sleep(LOOK_AGAIN)
+
+    def _tell(self, error: OspBridgeError, event: str) -> None:
+        if error.message != self._said:
+            self._said = error.message
+            log.warning(event, reason=error.message, hint=error.hint)
+
+    async def _drive(self, attachments: list[Attachment]) -> str:
+        """Until an agent is gone for good, or others like them have come. Why it leaves them."""
+        conductor = self.conductor
+        held = conductor.lockstep.held
+        actors = self.actors = await self._driving.actors(attachments, str(conductor.settings.simulator))
+        while (
+            actors is not None
+            and not conductor.given_up
+            and not any(attachment.held.missing for attachment in attachments)
+        ):
+            if conductor.lockstep.held is not held:
+                # The simulator was joined again.
+                held = conductor.lockstep.held
+                if self._more(attachments):
+                    return "more agents like it have come"
+            if self._gathering.due:
+                await self._pause(actors)
+            if await self._reset(actors):
+                await self._episodes(actors)
+        return next((a.held.missing for a in attachments if a.held.missing), conductor.connection)
+
+    def _more(self, attachments: list[Attachment]) -> bool:
+        """Whether agents came that are wanted and free; and all that are wanted are of one kind."""
+        own = {attachment.held for attachment in attachments}
+        patterns = self._driving.upstream.agents or ("*",)
+        there = self.conductor.lockstep.held
+        wanted = [there[name] for name in chosen(there, patterns)]
+        return (
+            len(wanted) > len(own)
+            and not any(held.attachments for held in wanted if held not in own)
+            and len({Kind.of(held.task) for held in wanted}) == 1
+        )
+
+    async def _reset(self, actors: Actors) -> bool:
+        """Begin new episodes; False where that failed, for now."""
+        seed, self._seed = self._seed, 0
+        try:
+            await self.conductor.reset(actors.attachments, seed, 0)
+        except OspBridgeError as error:
+            log.warning("the driver's reset failed", reason=error.message, hint=error.hint)
+            await trio.sleep(RECOVER)
+            return False
+        actors.begin()
+        return True
+
+    async def _episodes(self, actors: Actors) -> None:
+        """Until all of them have ended."""
+        gathering = self._gathering
+        if gathering.due:
+            await self._pause(actors)
+        whole = gathering.whole
+        if whole:
+            gathering.begin()
+        steps = 0
+        try:
+            while playing := actors.playing:
+                if not whole and gathering.due:
+                    await self._pause(actors)
+                elif whole and steps >= LONGEST:
+                    self._cut(
+                        actors,
+                        playing,
+                        f"only whole episodes are learned from, and this one has {steps} steps",
+                        ENDLESS,
+                    )
+                else:
+                    await self._step(actors, playing)
+                    steps += 1
+                    if whole and gathering.due:
+                        self._tell_long(steps)
+            self._driving.keep(actors.take())
+        finally:
+            if whole:
+                gathering.end()
+
+    async def _step(self, actors: Actors, playing: list[Attachment]) -> None:
+        gathering = self._gathering
+        gathering.begin()
+        try:
+            await self.conductor.step(actors.moves())
+        except OspBridgeError as error:
+            # No step, or no policy that can decide: the episodes end here.
+            failed = error
+        else:
+            gathering.lived(actors.stepped())
+            return
+        finally:
+            gathering.end()
+        self._cut(actors, playing, failed.message, failed.hint)
+        await trio.sleep(RECOVER)
+
+    def _cut(self, actors: Actors, playing: list[Attachment], why: str, hint: str) -> None:
+        log.warning("the driver's episodes are cut", reason=why, hint=hint)
+        actors.cut()
+        self.conductor.rest(playing, why)
+
+    def _tell_long(self, steps: int) -> None:
+        """A batch is due, and waits for the end of an episode of so many steps."""
+        wanted = self._driving.learner.wanted
+        assert wanted is not None
+        if not self._told_long and steps >= LONG * wanted.env_steps:
+            self._told_long = True
+            log.warning("nothing is learned before an episode ends", steps=steps, hint=ENDLESS)
+
+    async def _pause(self, actors: Actors) -> None:
+        """A batch is learned from: the world is held, and let go after a while; the agents rest then."""
+        driving = self._driving
+        seconds = driving.upstream.hold
+        with self.conductor.holding(driving.driver, seconds, f"{driving.driver} waits for weights"):
+            with trio.move_on_after(seconds) as held:
+                await self._gathering.resumed()
+            if held.cancelled_caught:
+                why = driving.why_no_weights
+                log.warning("the driver's agents rest", reason=why, hint=FEW)
+                self.conductor.rest(actors.playing, why)
+                actors.cut()
+                await self._gathering.resumed()
+
+
 UNFIT: Final = 10.0
 """Seconds until weights that do not fit are asked for again."""
 
@@ -173,7 +445,7 @@ class Driving:
         assert wanted is not None
         making = wanted.making
         policy = Policy(
-            policy_weights(weights),
+            weights.policy,
             kind.observation,
             kind.action,
             activation=making.activation,
@@ -189,7 +461,7 @@ class Driving:
 
     def _require_same_actions(self, kind: Kind, wanted: Wanted, weights: Weights) -> None:
         """Raises ConfigurationError where the server learns for others than these agents have."""
-        told = described(policy_weights(weights), named=wanted.named)
+        told = described(weights.policy, named=wanted.named)
         require_same_actions(kind, wanted.making.spaces, told)
 
     def _tell_assumed(self, kind: Kind, weights: Weights) -> None:
@@ -207,7 +479,7 @@ class Driving:
             assumed["head_activation"] = making.head_activation
         if "normalize_actions" in wanted.assumed and kind.stretched:
             assumed["normalize_actions"] = making.normalize_actions
-        told = described(policy_weights(weights), named=wanted.named)
+        told = described(weights.policy, named=wanted.named)
         if "actions" in wanted.assumed and len(told.actions) > 1:
             assumed["actions"] = actions_of(kind.action)
         if assumed:
@@ -336,7 +608,7 @@ class Driving:
         else:
             if wanted is not None:
                 self._require_same_actions(self._kind, wanted, weights)
-            self._policy.load(policy_weights(weights))
+            self._policy.load(weights.policy)
         for actors in everybody:
             actors.act_from(self._policy, weights.seq_no)
 
