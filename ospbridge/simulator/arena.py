@@ -44,10 +44,8 @@ RADIUS: Final = 0.1
 """Of a robot, in metres."""
 AXLE: Final = 0.16
 """Between the wheels, in metres."""
-LEAST: Final = {"Size": 4 * RADIUS}
-"""In a smaller arena no robot has a place."""
-MOST: Final = {"WheelInertia": 1.0}
-"""With more of it wheels would turn faster and faster."""
+LIMITS: Final = {"Size": (4 * RADIUS, 1000.0), "WheelInertia": (0.0, 1.0)}
+"""In a smaller arena no robot has a place; with more inertia wheels would turn faster and faster."""
 
 
 class ArenaWorld:
@@ -85,10 +83,11 @@ class ArenaWorld:
 
     def _variable(self, name: str) -> Variable:
         def write(value: float) -> bool:
-            if not (value > 0.0 and LEAST.get(name, 0.0) <= value <= MOST.get(name, 1000.0)):
-                return False
-            self._settings[name] = value
-            return True
+            least, most = LIMITS.get(name, (0.0, 1000.0))
+            fits = value > 0.0 and least <= value <= most
+            if fits:
+                self._settings[name] = value
+            return fits
 
         return double_variable(f"/Sim/Arena/{name}", lambda: self._settings[name], write)
 
@@ -99,18 +98,17 @@ class ArenaWorld:
         robots = len(self.agents)
         half = self._settings["Size"] / 2 - 2 * RADIUS
         for index in range(robots):
-            place = self._random.uniform(-half, half, 2)
-            for _ in range(200):
-                if self._is_free(place, index):
+            for _ in range(201):
+                self._positions[index] = self._random.uniform(-half, half, 2)
+                if self._is_free(index):
                     break
-                place = self._random.uniform(-half, half, 2)
-            self._positions[index] = place
         self._headings[:] = self._random.uniform(-math.pi, math.pi, robots)
         self._wheels[:] = 0.0
         self._touching[:] = False
-        self._publish(np.zeros(robots), self._touching)
+        self._publish(np.zeros(robots))
 
-    def _is_free(self, place: NDArray[np.float64], index: int) -> bool:
+    def _is_free(self, index: int) -> bool:
+        place = self._positions[index]
         to_robots = np.hypot(*(self._positions[:index] - place).T)
         to_obstacles = np.hypot(*(self._obstacles[:, :2] - place).T) - self._obstacles[:, 2]
         return bool((to_robots > 3 * RADIUS).all() and (to_obstacles > 2 * RADIUS).all())
@@ -118,8 +116,7 @@ class ArenaWorld:
     def step(self) -> None:
         """Drive, collide, sense."""
         settings = self._settings
-        desired = np.stack([agent.inputs for agent in self.agents]).astype(np.float64)
-        desired = np.nan_to_num(desired)
+        desired = np.nan_to_num(np.stack([agent.inputs for agent in self.agents]).astype(np.float64))
         self._wheels += (desired - self._wheels) * (1.0 - settings["WheelInertia"])
         speeds = self._wheels * settings["TopSpeed"]
         forward = speeds.mean(axis=1)
@@ -131,7 +128,7 @@ class ArenaWorld:
         bumps = touching & ~self._touching
         self._touching = touching
         self._occurred += [BUMP] * int(bumps.sum())
-        self._publish(forward / settings["TopSpeed"], touching)
+        self._publish(forward / settings["TopSpeed"])
 
     def _collide(self) -> NDArray[np.bool_]:
         """Push robots out of walls, obstacles and each other; says who touched something."""
@@ -139,39 +136,30 @@ class ArenaWorld:
         touching = np.zeros(len(positions), bool)
         for index in range(len(positions)):
             for other in range(index + 1, len(positions)):
-                between = positions[other] - positions[index]
-                distance = math.hypot(*between)
+                distance, away = _apart(positions[index], positions[other])
                 if distance < 2 * RADIUS:
-                    away = between / distance if distance > 0.0 else np.array([1.0, 0.0])
                     push = away * (RADIUS - distance / 2)
                     positions[index] -= push
                     positions[other] += push
                     touching[index] = touching[other] = True
-            for x, y, radius in self._obstacles:
-                between = positions[index] - (x, y)
-                distance = math.hypot(*between)
+            for *middle, radius in self._obstacles:
+                distance, away = _apart(np.array(middle), positions[index])
                 if distance < RADIUS + radius:
-                    away = between / distance if distance > 0.0 else np.array([1.0, 0.0])
-                    positions[index] = (x, y) + away * (RADIUS + radius)
+                    positions[index] = middle + away * (RADIUS + radius)
                     touching[index] = True
         reach = max(self._settings["Size"] / 2 - RADIUS, 0.0)
         touching |= (np.abs(positions) > reach).any(axis=1)
         np.clip(positions, -reach, reach, out=positions)
         return touching
 
-    def _publish(self, forward: NDArray[np.float64], touching: NDArray[np.bool_]) -> None:
+    def _publish(self, forward: NDArray[np.float64]) -> None:
         """Write outputs and infos."""
         nearness = self._sense()
+        rewards = np.where(self._touching, -1.0, forward)
         for index, agent in enumerate(self.agents):
-            outputs = agent.outputs
-            outputs[:8] = nearness[index]
-            outputs[8:10] = self._wheels[index]
-            outputs[10] = math.sin(self._headings[index])
-            outputs[11] = math.cos(self._headings[index])
-            infos = agent.infos
-            infos[:2] = self._positions[index]
-            infos[2] = -1.0 if touching[index] else forward[index]
-            infos[3:] = 0.0
+            heading = self._headings[index]
+            agent.outputs[:] = *nearness[index], *self._wheels[index], math.sin(heading), math.cos(heading)
+            agent.infos[:] = *self._positions[index], rewards[index], 0.0, 0.0
 
     def _sense(self) -> NDArray[np.float64]:
         """float64[robots, 8]: 1 at contact, 0 beyond the sensors' range."""
@@ -200,6 +188,13 @@ class ArenaWorld:
         """The bumps since the last call."""
         events, self._occurred = self._occurred, []
         return events
+
+
+def _apart(one: NDArray[np.float64], other: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+    """How far from the one the other is, and in which direction."""
+    between = other - one
+    distance = math.hypot(*between)
+    return distance, between / distance if distance > 0.0 else np.array([1.0, 0.0])
 
 
 def _place_obstacles(count: int, half: float) -> NDArray[np.float64]:

@@ -7,6 +7,7 @@ Nothing ever terminates.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
-
-    from ospbridge.osp.world import Variable
 
 __all__ = ["MARK_EVERY", "SyntheticWorld", "expected"]
 
@@ -37,25 +36,17 @@ def expected(inputs: NDArray[np.float32], step: int, count: int, seed: int = 0) 
     Value i is ``mean(inputs) + (step + seed % 1000) / 1024 + i / 4096``, which goes on at -1 where it reaches 1; infos
     continue the count of the outputs.
     """
-    base = _mean(inputs) + (step + seed % 1000) / 1024
-    return _within(np.arange(count) / 4096 + base).astype(np.float32)
+    # Much faster than ``inputs.mean()``, and this is what a step costs.
+    mean = float(np.add.reduce(inputs)) / max(len(inputs), 1)
+    values = np.arange(count) / 4096 + (mean + (step + seed % 1000) / 1024)
+    # What is there already stays exactly what it is.
+    return np.where(values < 1.0, values, (values + 1.0) % 2.0 - 1.0).astype(np.float32)
 
 
-def _within(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """In [-1, 1), as announced; what is there already stays exactly what it is."""
-    return np.where(values < 1.0, values, (values + 1.0) % 2.0 - 1.0)
-
-
-def _mean(inputs: NDArray[np.float32]) -> float:
-    """Much faster than ``inputs.mean()``, and this is what a step costs."""
-    return float(np.add.reduce(inputs)) / len(inputs) if len(inputs) else 0.0
-
-
-def _named(prefix: str, wanted: int | Sequence[str]) -> Sequence[str] | None:
-    """Names, or numbers behind a prefix; None for a count below 0."""
-    if not isinstance(wanted, int):
-        return wanted
-    return None if wanted < 0 else [f"{prefix}/{index}" for index in range(wanted)]
+def _values(kind: str, wanted: int | Sequence[str]) -> list[InterfaceValue]:
+    """By their names, or as many as are wanted."""
+    names = [f"/{kind}/{index}" for index in range(wanted)] if isinstance(wanted, int) else wanted
+    return [InterfaceValue(name, -1.0, 1.0) for name in names]
 
 
 class SyntheticWorld:
@@ -78,20 +69,15 @@ class SyntheticWorld:
         time_step: float = 0.01,
         names: Sequence[str] | None = None,
     ) -> None:
-        motors, sensors, told = _named("/motor", inputs), _named("/sensor", outputs), _named("/info", infos)
-        if motors is None or sensors is None or told is None or values < 0 or agents < 1:
+        counts = (count for count in (inputs, outputs, infos, values) if isinstance(count, int))
+        if min(counts, default=0) < 0 or agents < 1:
             raise ConfigurationError(
                 "a synthetic world needs 0 or more inputs, outputs, infos and values, and at least one agent"
             )
         if names is None:
             names = ["agent"] if agents == 1 else [f"agent{number}" for number in range(1, agents + 1)]
         self.agents = [
-            WorldAgent(
-                name,
-                [InterfaceValue(motor, -1.0, 1.0) for motor in motors],
-                [InterfaceValue(sensor, -1.0, 1.0) for sensor in sensors],
-                [InterfaceValue(info, -1.0, 1.0) for info in told],
-            )
+            WorldAgent(name, _values("motor", inputs), _values("sensor", outputs), _values("info", infos))
             for name in names
         ]
         self.events = (MARK,)
@@ -100,17 +86,15 @@ class SyntheticWorld:
         self._steps = 0
         self._seed = 0
         self._occurred: list[str] = []
-        self._values = [float(index) for index in range(values)]
-        self.variables = [self._variable(index) for index in range(values)]
-        self._ramp = (np.arange(len(sensors) + len(told)) / 4096).astype(np.float64)
-        self._top = float(self._ramp[-1]) if len(self._ramp) else 0.0
-
-    def _variable(self, index: int) -> Variable:
-        def write(value: float) -> bool:
-            self._values[index] = value
-            return True
-
-        return double_variable(f"/Synthetic/Value/{index:05d}", lambda: self._values[index], write)
+        held = [float(index) for index in range(values)]
+        self.variables = [
+            double_variable(
+                f"/Synthetic/Value/{index:05d}",
+                partial(held.__getitem__, index),
+                partial(held.__setitem__, index),
+            )
+            for index in range(values)
+        ]
 
     def reset(self, seed: int) -> None:
         """Begin again at step 0."""
@@ -125,23 +109,14 @@ class SyntheticWorld:
         self._steps += 1
         if self._think > 0.0:
             time.sleep(self._think)
-        offset = (self._steps + self._seed % 1000) / 1024
         for agent in self.agents:
-            base = _mean(agent.inputs) + offset
-            outputs = agent.outputs
-            count = len(outputs)
-            values = self._ramp + base
-            if base + self._top >= 1.0:
-                values = _within(values)
-            outputs[:] = values[:count]
-            if len(agent.infos):
-                agent.infos[:] = values[count:]
+            count = len(agent.outputs)
+            values = expected(agent.inputs, self._steps, count + len(agent.infos), self._seed)
+            agent.outputs[:], agent.infos[:] = values[:count], values[count:]
         if self._steps % MARK_EVERY == 0:
             self._occurred.append(MARK)
 
     def take_events(self) -> list[str]:
         """The marks since the last call."""
-        if not self._occurred:
-            return []
         events, self._occurred = self._occurred, []
         return events
