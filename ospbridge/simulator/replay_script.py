@@ -11,7 +11,6 @@ it is left out, and what belongs to no request is sent again behind what it came
 
 from __future__ import annotations
 
-import struct
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from ospbridge.errors import ConfigurationError, RemoteProtocolError
 from ospbridge.observe.trace import Direction
 from ospbridge.observe.trace_round_trips import ACKNOWLEDGEMENTS, NOBODYS, REPEATS_ID, REQUEST_OF
-from ospbridge.osp.codes import DATAGRAM_END, Code
+from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import InitAck, decode_request
 
 if TYPE_CHECKING:
@@ -34,18 +33,17 @@ LONGEST_DELAY: Final = 3600.0
 """Seconds. A trace with times that make no sense must not hold up the replay for ever."""
 VOTES: Final = frozenset({Code.NEXT_SIMULATION_STEP, Code.RESET_SIMULATION})
 LEAVING: Final = frozenset({Code.END_COMMUNICATION, Code.RESET_COMMUNICATION})
-_VOTE_ACKS: Final = frozenset({Code.NEXT_SIMULATION_STEP_ACK, Code.RESET_SIMULATION_ACK})
+_ANSWERED: Final[dict[int, Code]] = {
+    Code.NEXT_SIMULATION_STEP_ACK: Code.NEXT_SIMULATION_STEP,
+    Code.RESET_SIMULATION_ACK: Code.RESET_SIMULATION,
+    **{int(answer): request for answer, request in REQUEST_OF.items()},
+}
+_BY_ID: Final = REPEATS_ID | {Code.NEXT_SIMULATION_STEP_ACK}
 _COMPLETED: Final[dict[int, Code]] = {
     Code.NEXT_SIMULATION_STEP_COMPLETED: Code.NEXT_SIMULATION_STEP,
     Code.RESET_SIMULATION_COMPLETED: Code.RESET_SIMULATION,
     Code.RESET_SIMULATION_COMPLETED_ACK: Code.RESET_SIMULATION,
 }
-_GO_ON_WITH_ANSWER: Final = {
-    Code.AGENT_OVERVIEW_NEXT: Code.GET_AGENT_OVERVIEW,
-    Code.AGENT_INFO_NEXT: Code.GET_AGENT_INFO,
-    Code.VALUE_INFO: Code.GET_VALUE_IDS,
-}
-_STEP_HEAD: Final = struct.Struct("<xii")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +127,6 @@ class Script:
 
 def meaning(data: bytes) -> bytes:
     """A client's datagram without the byte that may end it; unchanged where it means nothing."""
-    if data[:1] == bytes((Code.NEXT_SIMULATION_STEP,)) and len(data) >= _STEP_HEAD.size:
-        # By far the most; there is no need to look at each number of it.
-        surplus = len(data) - _STEP_HEAD.size - 4 * _STEP_HEAD.unpack_from(data)[1]
-        if surplus == 0:
-            return data
-        if surplus == 1 and data[-1] == DATAGRAM_END:
-            return data[:-1]
     try:
         return decode_request(data).encode()
     except RemoteProtocolError:
@@ -185,11 +176,9 @@ class _Reading:
         self._script = script
         self._last_sent = now
         self._acked = False
-        self._unacknowledged: list[Request] = []
         self._unanswered: defaultdict[int, list[Request]] = defaultdict(list)
-        self._answered: dict[int, Request] = {}
         self._latest = script.opening
-        """Where an answer goes that nobody asked for: another client's reset, or what came twice."""
+        """Where a datagram goes that answers no request: an entry of a list, another's reset, what came twice."""
 
     def sent(self, record: TraceRecord, code: int) -> None:
         """The client sent this."""
@@ -199,19 +188,19 @@ class _Reading:
             return
         request = Request(meaning(record.data), record.time, self._script.votes)
         self._latest = request.answers
+        waiting = self._unanswered[code]
         if code in VOTES:
             rounds = self._script.rounds
             if not rounds or rounds[-1].ran:
                 rounds.append(Round(self._script.ran(len(rounds))))
             rounds[-1].requests.append(request)
             self._script.votes += 1
-            self._unacknowledged.append(request)
             self._acked = False
         else:
             self._script.questions[request.data].append(request)
             # The same asked before has no answer, and will get none: this is it, asked again.
-            waiting = self._unanswered[code]
-            waiting[:] = [*(other for other in waiting if other.data != request.data), request]
+            waiting[:] = [other for other in waiting if other.data != request.data]
+        waiting.append(request)
 
     def received(self, record: TraceRecord, code: int) -> None:
         """The simulator sent this."""
@@ -227,28 +216,17 @@ class _Reading:
             and (last.is_step or not last.ran)
         ):
             last.ran = True
-            self._unacknowledged.clear()
+            for votes in VOTES:
+                self._unanswered[votes].clear()
             self._latest = last.completions
         self._latest.append(Answer(record.data, _delay(record.time - self._last_sent), self._acked))
         self._acked = False
 
     def _asked(self, code: int, data: bytes) -> Request | None:
         """The request that this answers."""
-        if code in _VOTE_ACKS:
-            # The latest: where it was sent twice, the first may have been lost.
-            whose = bytes((code - 1,)) + (data[1:5] if code == Code.NEXT_SIMULATION_STEP_ACK else b"")
-            voted = next((vote for vote in reversed(self._unacknowledged) if vote.whose == whose), None)
-            if voted is not None:
-                self._unacknowledged.remove(voted)
-            return voted
-        if code in _GO_ON_WITH_ANSWER:
-            return self._answered.get(_GO_ON_WITH_ANSWER[Code(code)])
-        if code not in REQUEST_OF:
-            return None
-        request = REQUEST_OF[Code(code)]
-        waiting = self._unanswered[request]
+        waiting = self._unanswered[_ANSWERED[code]] if code in _ANSWERED else []
+        # The latest: where it was sent twice, the first may have been lost.
         for at in reversed(range(len(waiting))):
-            if code not in REPEATS_ID or data[1:5] == waiting[at].data[1:5] or data[1:5] in NOBODYS:
-                self._answered[request] = waiting.pop(at)
-                return self._answered[request]
+            if code not in _BY_ID or data[1:5] == waiting[at].data[1:5] or data[1:5] in NOBODYS:
+                return waiting.pop(at)
         return None
