@@ -113,12 +113,7 @@ def _setter(
 def text_variable(name: str, content: str = "") -> Variable:
     """A variable of type String, which keeps what clients set it to; its ``get()`` tells the world what that is."""
     held = [content]
-
-    def set_text(text: str) -> bool:
-        held[0] = text
-        return True
-
-    return Variable(name, "String", lambda: held[0], set_text)
+    return Variable(name, "String", lambda: held[0], _setter(str, partial(held.__setitem__, 0)))
 
 
 class Clock:
@@ -127,22 +122,18 @@ class Clock:
     def __init__(self, step_size: float) -> None:
         self.steps = 0
         """Steps since simulated time was zero."""
-        self.iterations = 1
         self.seed = 0
         self.randomize_seed = False
         self.now = 0.0
         """The driver's time, as of the last datagram."""
         self.restarted_at: float | None = None
-        self._go_on(0.0, step_size, 1)
+        self._base, self._base_steps = 0.0, 0
+        self.step_size, self.iterations = step_size, 1
 
     @property
     def time(self) -> float:
         """Simulated seconds since the reset."""
         return self._base + (self.steps - self._base_steps) * (self.step_size * self.iterations)
-
-    def _real_time(self) -> float:
-        """Seconds on the driver's clock since the reset, as of the last datagram."""
-        return 0.0 if self.restarted_at is None else self.now - self.restarted_at
 
     def restart(self) -> None:
         """Zero simulated time."""
@@ -151,27 +142,35 @@ class Clock:
         self.restarted_at = self.now
 
     def _go_on(self, time: float, step_size: float, iterations: int) -> bool:
-        """Count on from ``time`` in steps of that size."""
-        self._base, self._base_steps = time, self.steps
-        self.step_size, self.iterations = step_size, iterations
-        return True
-
-    def _set_time(self, value: float) -> bool:
-        return isfinite(value) and self._go_on(value, self.step_size, self.iterations)
-
-    def _set_step_size(self, value: float) -> bool:
-        return 0.0 < value < inf and self._go_on(self.time, value, self.iterations)
-
-    def _set_iterations(self, value: int) -> bool:
-        return 1 <= value <= 10_000 and self._go_on(self.time, self.step_size, value)
+        """Count on from ``time`` in steps of that size; False for what no clock can show."""
+        possible = isfinite(time) and 0.0 < step_size < inf and 1 <= iterations <= 10_000
+        if possible:
+            self._base, self._base_steps = time, self.steps
+            self.step_size, self.iterations = step_size, iterations
+        return possible
 
     def variables(self) -> list[Variable]:
         """The entries below ``/Simulation``."""
         return [
-            double_variable(SIMULATION_TIME, lambda: self.time, self._set_time),
-            double_variable("/Simulation/RealTime", self._real_time),
-            double_variable(TIME_STEP_SIZE, lambda: self.step_size, self._set_step_size),
-            int_variable(ITERATIONS, lambda: self.iterations, self._set_iterations),
+            double_variable(
+                SIMULATION_TIME,
+                lambda: self.time,
+                lambda time: self._go_on(time, self.step_size, self.iterations),
+            ),
+            double_variable(
+                "/Simulation/RealTime",
+                lambda: 0.0 if self.restarted_at is None else self.now - self.restarted_at,
+            ),
+            double_variable(
+                TIME_STEP_SIZE,
+                lambda: self.step_size,
+                lambda size: self._go_on(self.time, size, self.iterations),
+            ),
+            int_variable(
+                ITERATIONS,
+                lambda: self.iterations,
+                lambda count: self._go_on(self.time, self.step_size, count),
+            ),
             int_variable(SEED, lambda: self.seed, partial(setattr, self, "seed")),
             bool_variable(
                 "/Simulation/RandomizeSeedAtReset",

@@ -1,12 +1,11 @@
 """The server role of OSP 1.1 without I/O: the main port, a handler for each client, and the barrier.
 
 Datagrams go in with ``receive_main`` and ``receive``, time with every call, and what the driver has to do comes out of
-``take_effects``. No sockets, clocks, randomness or logs in here.
+``take_effects``.
 
 A step or reset does not run inside ``receive`` but in a later ``handle_timer``: the acknowledgement of the last request
-can then leave before a world thinks, what was already queued is still answered and counted, as by a real server (two
-requests sent back to back are answered 81 81 85, not 81 85), and whoever asks for the clock meanwhile is told the old
-one. ``due`` says that ``handle_timer`` should be called as soon as nothing more is there to read.
+can then leave before a world thinks, and what was already queued is still answered and counted, as by a real server:
+two requests sent back to back are answered 81 81 85, and whoever asks for the clock meanwhile is told the old one.
 
 Facts: OSP 1.1, sections 2 and 4; where the profile says so, as observed on a NERD server.
 """
@@ -420,9 +419,8 @@ class ServerMachine(BaseServer["Handler"]):
 class Handler:
     """The server's end of one connection. Made by an INIT, gone after END or RESET_COMMUNICATION.
 
-    It is idle, delayed, or waits for an acknowledgement; where the profile says so it then takes whatever comes for
-    that acknowledgement (the datagram is lost, except RESET_COMMUNICATION). Commands are read leniently, as real
-    servers do (an integer that is missing is 0); what makes no sense is counted as a problem.
+    It is idle, delayed, or waits for an acknowledgement. Commands are read leniently, as real servers do (an integer
+    that is missing is 0); what makes no sense is counted as a problem.
     """
 
     def __init__(self, machine: ServerMachine, handler_id: int, peer: Hashable) -> None:
@@ -473,7 +471,7 @@ class Handler:
             self.deadline = now + STALL
         code = data[0] if data else 0
         if self.awaited is not None and code != Code.RESET_COMMUNICATION:
-            # Whatever comes is the awaited acknowledgement, and lost if it was something else.
+            # Whatever comes is the awaited acknowledgement, and lost if it was something else; so are completions.
             if code not in _ACKS_OF[self.awaited]:
                 self.machine.problems["datagram eaten in place of an acknowledgement"] += 1
                 self._to_tell = [told for told in self._to_tell if isinstance(told, Code)]
@@ -527,7 +525,7 @@ class Handler:
         ids = struct.pack(f"<{len(events)}i", *events) if events else b""
         self.send(head + control.agent.outputs.tobytes() + control.agent.infos.tobytes() + ids)
         for value_id in observed:
-            self._send_value(value_id)
+            self.send_value(value_id)
 
     # --- stepping, resetting, leaving: OSP 1.1, sections 4.1, 4.2, 4.6 and 4.7 -------------------------------------
 
@@ -553,9 +551,6 @@ class Handler:
             self.machine.problems["END after an event registration: the real server dies of it"] += 1
         self.send(messages.EndAck.pack())
         self.machine.close(self)
-
-    def _restart_communication(self, _data: bytes) -> None:
-        self.machine.restart_communication(self)
 
     # --- agents: section 4.3 ---------------------------------------------------------------------------------------
 
@@ -636,9 +631,6 @@ class Handler:
             kind, name = self.text(variable.type), self.text(variable.name)
             self.send(messages.ValueInfo.pack(index, value_id, kind, name))
 
-    def _get_value(self, data: bytes) -> None:
-        self._send_value(_int(data))
-
     def _set_value(self, data: bytes) -> None:
         value_id = _int(data)
         variable = self._known_value(value_id)
@@ -674,7 +666,7 @@ class Handler:
         limit = (self.profile.datagram_limit or 65_000) // 4
         return count, found + [0] * (max(there, min(count, limit)) - len(found))
 
-    def _send_value(self, value_id: int) -> None:
+    def send_value(self, value_id: int) -> None:
         """Send what a variable holds; id -1 and nothing for one that this client does not know."""
         variable = self._known_value(value_id)
         if variable is None:
@@ -725,7 +717,7 @@ class Handler:
         Code.NEXT_SIMULATION_STEP: _step,
         Code.RESET_SIMULATION: _reset,
         Code.END_COMMUNICATION: _end,
-        Code.RESET_COMMUNICATION: _restart_communication,
+        Code.RESET_COMMUNICATION: lambda handler, _: handler.machine.restart_communication(handler),
         Code.GET_AGENT_OVERVIEW: _overview,
         Code.GET_AGENT_INFO: _info,
         Code.REGISTER_FOR_AGENT: _register,
@@ -733,7 +725,7 @@ class Handler:
         Code.REGISTER_FOR_EVENT: _register_event,
         Code.DEREGISTER_FROM_EVENT: _deregister_event,
         Code.GET_VALUE_IDS: _list_values,
-        Code.GET_VALUE: _get_value,
+        Code.GET_VALUE: lambda handler, data: handler.send_value(_int(data)),
         Code.SET_VALUE: _set_value,
         Code.REGISTER_FOR_VALUE: _observe,
         Code.DEREGISTER_FROM_VALUE: _observe_no_more,
