@@ -188,3 +188,13 @@ def unconfigured_logs() -> Iterator[None]:
     structlog.reset_defaults()
     yield
     structlog.reset_defaults()
+
+
+@pytest.fixture
+def datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where Minari keeps its datasets in this test."""
+    pytest.importorskip("minari", reason="needs the extra: pip install 'ospbridge[minari]'")
+    pytest.importorskip("h5py", reason="needs the extra: pip install 'ospbridge[minari]'")
+    path = tmp_path / "datasets"
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(path))
+    return path

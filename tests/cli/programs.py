@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -50,6 +52,24 @@ def started(*words: object, code: str = "", wait: bool = True) -> Iterator[tuple
     finally:
         process.kill()
         process.communicate()
+
+
+def on_a_terminal(*words: object, code: str = "", **environment: str) -> str:
+    """What it shows on a terminal until it has ended, with colors unless ``NO_COLOR`` says otherwise."""
+    ours, theirs = pty.openpty()
+    plain = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    variables = plain | {"TERM": "xterm", "COLUMNS": "120"} | environment
+    with subprocess.Popen(
+        program(*words, code=code), env=variables, stdin=theirs, stdout=theirs, stderr=theirs
+    ) as process:
+        os.close(theirs)
+        seen = b""
+        with suppress(OSError):  # the other end is closed
+            while data := os.read(ours, 65_536):
+                seen += data
+        os.close(ours)
+        assert process.wait(WITHIN) == 0
+    return seen.decode()
 
 
 def until(condition: Callable[[], object]) -> None:

@@ -26,34 +26,21 @@ def test_agents_are_a_table_with_a_head_and_json_of_exactly_the_promised_keys(ar
     ]
 
 
-def test_describe_json_is_exactly_as_promised(serve: Callable[[World], Served]) -> None:
-    served = serve(SyntheticWorld(1, 2, 1))
-    assert served.json("describe", "agent") == {
-        "name": "agent",
-        "inputs": [{"name": "/motor/0", "min": -1.0, "max": 1.0}],
-        "outputs": [
-            {"name": "/sensor/0", "min": -1.0, "max": 1.0},
-            {"name": "/sensor/1", "min": -1.0, "max": 1.0},
-        ],
-        "infos": [{"name": "/info/0", "min": -1.0, "max": 1.0}],
-    }
-
-
-def test_an_infinite_range_is_null_in_json_and_inf_in_the_table(serve: Callable[[World], Served]) -> None:
-    world = SyntheticWorld(1, 1)
-    world.agents = [
-        WorldAgent(
-            "open",
-            [InterfaceValue("/motor", -1.5, 0.1)],
-            [InterfaceValue("/sensor", -math.inf, math.inf)],
-            [],
-        )
-    ]
+def test_describe_json_is_exactly_as_promised_with_null_for_infinity(
+    serve: Callable[[World], Served],
+) -> None:
+    world = SyntheticWorld(1, 2)
+    sensor, motor = InterfaceValue("/sensor", -math.inf, math.inf), InterfaceValue("/motor", -1.5, 0.1)
+    world.agents = [WorldAgent("open", [motor], [sensor], [InterfaceValue("/info", -1.0, 1.0)])]
     served = serve(world)
-    described = served.json("describe", "open")
-    assert described["outputs"] == [{"name": "/sensor", "min": None, "max": None}]
+    assert served.json("describe", "open") == {
+        "name": "open",
+        "inputs": [{"name": "/motor", "min": -1.5, "max": pytest.approx(0.1)}],
+        "outputs": [{"name": "/sensor", "min": None, "max": None}],
+        "infos": [{"name": "/info", "min": -1.0, "max": 1.0}],
+    }
     table = served.run("describe", "open").stdout.splitlines()
-    assert table[0] == "open (Agent): 1 input, 1 output, 0 infos"
+    assert table[0] == "open (Agent): 1 input, 1 output, 1 info"
     assert table[2].split() == ["input", "0", "/motor", "-1.5", "0.1"]
     assert table[3].split() == ["output", "0", "/sensor", "-inf", "inf"]
 

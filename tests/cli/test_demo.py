@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.programs import program, ran
+from tests.cli.programs import on_a_terminal, program, ran
 
 pytestmark = pytest.mark.loopback
 
@@ -45,25 +44,6 @@ def _processes(mark: str) -> list[str]:
     return found
 
 
-def on_a_terminal(environment: dict[str, str], *options: str) -> str:
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        program("demo", *options),
-        env={**environment, "TERM": "xterm", "COLUMNS": "120"},
-        stdout=theirs,
-        stderr=theirs,
-        stdin=theirs,
-    ) as process:
-        os.close(theirs)
-        seen = b""
-        with contextlib.suppress(OSError):  # the other end is closed
-            while data := os.read(ours, 65_536):
-                seen += data
-        os.close(ours)
-        assert process.wait(60) == 0
-    return seen.decode()
-
-
 def test_it_tells_what_happened_and_what_to_try_next(surroundings: dict[str, str], tmp_path: Path) -> None:
     # Its path has no room for a socket, so that another place is taken.
     long = tmp_path / ("d" * 100)
@@ -84,7 +64,7 @@ def test_it_tells_what_happened_and_what_to_try_next(surroundings: dict[str, str
         assert f"  python -m ospbridge {command}\n" in out
 
     # The same seed brings the same returns, and a terminal sees bars and a table.
-    seen = on_a_terminal(surroundings, *options)
+    seen = on_a_terminal("demo", *options, **surroundings)
     for shown in (f"{STEPS}/{STEPS}", "─", "MEAN RETURN"):
         assert shown in seen
     returns = [row[-1] for row in rows.values()]

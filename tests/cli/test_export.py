@@ -18,16 +18,6 @@ run = partial(invoke, "export")
 
 
 @pytest.fixture
-def datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where Minari keeps its datasets in this test."""
-    pytest.importorskip("minari", reason="needs the extra: pip install 'ospbridge[minari]'")
-    pytest.importorskip("h5py", reason="needs the extra: pip install 'ospbridge[minari]'")
-    path = tmp_path / "datasets"
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(path))
-    return path
-
-
-@pytest.fixture
 def recording(tmp_path: Path) -> Path:
     """Three episodes with discrete actions: terminated, truncated, abandoned."""
     directory = tmp_path / "recording"

@@ -101,6 +101,3 @@ ospbridge.__main__.run()
 """
     result = ran(code=program)
     assert (result.returncode, result.stderr.strip()) == (130, "")
-
-
-# --- programs that wait to be asked --------------------------------------------------------------------------------

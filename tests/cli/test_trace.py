@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from ospbridge.observe.trace import Direction, TraceRecord, TraceWriter
-from tests.cli.programs import invoke
+from tests.cli.programs import invoke, on_a_terminal
 
 RECORDING = Path(__file__).parents[1] / "osp" / "traces" / "s04_reset_step.jsonl"
 
@@ -74,15 +70,6 @@ def test_json_repeats_the_records_with_their_meaning(trace_file: Path) -> None:
     assert len(run(trace_file, "--json", "--limit", "2").output.splitlines()) == 2
 
 
-@pytest.mark.parametrize(
-    "name", ["NEXT_SIMULATION_STEP", "next_simulation_step", "UDP_NEXT_SIMULATION_STEP", "80"]
-)
-def test_code_shows_only_that_command(name: str) -> None:
-    lines = run(RECORDING, "--json", "--code", name).output.splitlines()
-    assert lines
-    assert all(json.loads(line)["hex"].startswith("50") for line in lines)
-
-
 def test_what_a_trace_holds_cannot_steer_the_terminal(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     with TraceWriter(path, client="\x1b[2J") as trace:
@@ -140,17 +127,5 @@ def test_a_summary_is_json_for_programs_and_of_what_was_chosen() -> None:
 @pytest.mark.parametrize("no_color", [False, True])
 def test_output_has_colours_on_a_terminal_only(trace_file: Path, no_color: bool) -> None:
     assert "\x1b" not in run(trace_file).stdout
-    environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
-    ours, theirs = pty.openpty()
-    try:
-        subprocess.run(
-            [sys.executable, "-m", "ospbridge", "trace", "show", str(trace_file)],
-            stdout=theirs,
-            env=environment | ({"NO_COLOR": "1"} if no_color else {}),
-            check=True,
-        )
-        output = os.read(ours, 10_000)
-    finally:
-        os.close(ours)
-        os.close(theirs)
-    assert (b"\x1b[36m" in output) is not no_color
+    output = on_a_terminal("trace", "show", trace_file, **({"NO_COLOR": "1"} if no_color else {}))
+    assert ("\x1b[36m" in output) is not no_color

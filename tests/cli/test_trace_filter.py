@@ -36,13 +36,19 @@ def _record(line: str) -> TraceRecord:
 @pytest.mark.parametrize(
     "options, fits",
     [
-        (["--code", "NEXT_SIMULATION_STEP", "--code", "81"], lambda r: r.data[:1] in (b"P", b"Q")),
+        (
+            ["--code", "next_simulation_step", "--code", "UDP_NEXT_SIMULATION_STEP_ACK"],
+            lambda r: r.data[:1] in (b"P", b"Q"),
+        ),
         (["--direction", "sent"], lambda r: r.direction is Direction.CLIENT_TO_SERVER),
         (["--direction", "received", "--direction", "note"], lambda r: r.direction.value in ("s>c", "note")),
         (["--client", "O"], lambda r: r.client == "O"),
         (["--port", "55492"], lambda r: r.port == 55492),
         (["--from", "1.5", "--to", "2.25"], lambda r: 1.5 <= r.time <= 2.25),
-        (["--client", "A", "--code", "80", "--invert"], lambda r: r.client != "A" or r.data[:1] != b"P"),
+        (
+            ["--client", "A", "--code", "80", "--invert"],
+            lambda r: r.client != "A" or r.data[:1] != b"P",
+        ),
         ([], lambda _: True),
         (["--invert"], lambda _: False),
     ],

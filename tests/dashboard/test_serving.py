@@ -150,33 +150,6 @@ async def test_a_browser_that_reads_nothing_is_shown_out(monkeypatch: pytest.Mon
 # --- its end ------------------------------------------------------------------------------------------------------
 
 
-async def test_streams_end_with_the_dashboard_and_so_does_one_that_nobody_reads() -> None:
-    source = Restless()
-    over = trio.Event()
-
-    async def read(port: int, buffer: int | None = None) -> None:
-        async with listening_to(port, "?agent=robot", buffer=buffer) as events:
-            if buffer is not None:
-                await trio.sleep_forever()
-            await events.next("end")
-            await events.end()
-            over.set()
-
-    with capture_logs() as logs:
-        async with trio.open_nursery() as nursery:
-            async with opened(source) as dashboard:
-                nursery.start_soon(read, dashboard.port)
-                nursery.start_soon(read, dashboard.port, 2048)
-                await until(lambda: source.watchers == 2)
-                # Until what nobody reads has filled all buffers on its way.
-                looks = source.looks
-                await until(lambda: source.looks > looks + 8)
-            await until(over.is_set)
-            assert not source.watchers
-            nursery.cancel_scope.cancel()
-    assert [entry["event"] for entry in logs] == ["dashboard open"]
-
-
 async def test_a_failure_in_it_is_a_warning_and_it_is_opened_again(
     source: SyntheticSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:

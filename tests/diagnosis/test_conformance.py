@@ -25,7 +25,6 @@ from ospbridge.errors import (
     QueryTimeout,
     RemoteProtocolError,
     SessionLost,
-    SimulatorNotFound,
     SimulatorSilent,
     VersionRefused,
 )
@@ -241,12 +240,6 @@ def test_a_world_that_takes_no_seed_is_not_blamed_on_the_server(
     assert found.detail.startswith(told)
 
 
-def test_a_text_whose_high_bytes_became_zeros_is_seen_with_what_follows_them() -> None:
-    found = found_in(SyntheticWorld(1, 1), "D23")
-    assert found.verdict is Verdict.SEEN
-    assert found.detail.endswith("reads as the bytes 61 00 00 62 00 78")
-
-
 def test_a_cut_completion_is_seen_by_an_agent_that_is_large_enough(
     profile: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,13 +302,6 @@ def test_a_simulator_that_ends_meanwhile_is_said_to_be_gone_with_what_was_probed
         simulator.stop()
     assert "D12" in lost.value.message
     assert lost.value.exit_code == 75
-
-
-def test_a_closed_port_is_nothing_there() -> None:
-    with serve(ArenaWorld(1), NERD) as simulator:
-        address = simulator.address
-    with pytest.raises(SimulatorNotFound, match="nothing listens"):
-        Conformance(address)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 
 from ospbridge.observe import logs
+from tests.cli.programs import on_a_terminal
 
 
 class Written(io.StringIO):
@@ -79,16 +79,7 @@ PROGRAM = (
 
 @pytest.mark.parametrize("no_color", [False, True])
 def test_a_program_logs_for_eyes_to_a_terminal(no_color: bool) -> None:
-    environment = os.environ | {"NO_COLOR": "1"}
-    if not no_color:
-        del environment["NO_COLOR"]
-    ours, theirs = pty.openpty()
-    try:
-        subprocess.run([sys.executable, "-c", PROGRAM], stderr=theirs, env=environment, check=True)
-        line = os.read(ours, 10_000).decode()
-    finally:
-        os.close(ours)
-        os.close(theirs)
+    line = on_a_terminal(code=PROGRAM, **({"NO_COLOR": "1"} if no_color else {}))
     assert "ready" in line
     assert "hidden" not in line
     assert not line.startswith("{")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ospbridge.observe.trace import Direction, TraceRecord
 from ospbridge.observe.trace_round_trips import round_trips
 
@@ -40,36 +42,30 @@ def test_a_step_takes_from_its_first_vote_to_its_last_completion() -> None:
     assert took(records) == [(80, 9), (80, 4)]
 
 
-def test_a_step_that_never_completed_took_no_time() -> None:
-    records = trace((0, "c>s", 80, ONE), (1, "s>c", 81, ONE), (300, "c>s", 80, ONE), (301, "s>c", 85, ONE))
-    assert took(records) == [(80, None), (80, 1)]
-
-
-def test_a_reset_takes_from_its_first_request_to_the_word_that_it_is_complete() -> None:
-    records = trace(
-        (0, "c>s", 70, b""),
-        (1, "s>c", 71, b""),
-        (2, "c>s", 70, b""),
-        (3, "s>c", 71, b""),
-        (8, "s>c", 75, b""),
-    )
-    assert took(records) == [(70, 8)]
-
-
-def test_answers_that_repeat_an_id_find_their_question() -> None:
-    records = trace((0, "c>s", 50, ONE), (1, "c>s", 50, TWO), (4, "s>c", 51, TWO), (6, "s>c", 51, ONE))
-    assert took(records) == [(50, 3), (50, 6)]
-
-
-def test_a_question_asked_again_was_not_answered_before() -> None:
-    records = trace((0, "c>s", 90, b""), (300, "c>s", 90, b""), (301, "s>c", 91, ONE))
-    assert took(records) == [(90, None), (90, 1)]
-
-
-def test_an_init_takes_from_its_first_form_and_is_answered_from_another_port() -> None:
-    records = trace((0, "c>s", 5, b"\1"), (1, "c>s", 5, b"\1"), (52, "s>c", 6, b"\1"))
-    records[2] = TraceRecord(0.052, Direction.SERVER_TO_CLIENT, b"\6\1\1", 4002)
-    assert took(records) == [(5, 52)]
+@pytest.mark.parametrize(
+    "lines, told",
+    [
+        (
+            [(0, "c>s", 80, ONE), (1, "s>c", 81, ONE), (300, "c>s", 80, ONE), (301, "s>c", 85, ONE)],
+            [(80, None), (80, 1)],
+        ),
+        (
+            [(0, "c>s", 70, b""), (1, "s>c", 71, b""), (2, "c>s", 70, b""), (8, "s>c", 75, b"")],
+            [(70, 8)],
+        ),
+        (
+            [(0, "c>s", 50, ONE), (1, "c>s", 50, TWO), (4, "s>c", 51, TWO), (6, "s>c", 51, ONE)],
+            [(50, 3), (50, 6)],
+        ),
+        ([(0, "c>s", 90, b""), (300, "c>s", 90, b""), (301, "s>c", 91, ONE)], [(90, None), (90, 1)]),
+        ([(0, "c>s", 5, b"\1"), (1, "c>s", 5, b"\1"), (52, "s>c", 6, b"\1")], [(5, 52)]),
+    ],
+    ids=["never completed", "a reset, to its completion", "by id", "asked again", "the first form of INIT"],
+)
+def test_an_answer_belongs_to_its_latest_request(
+    lines: list[tuple[float, str, int, bytes]], told: list[tuple[int, float | None]]
+) -> None:
+    assert took(trace(*lines)) == told
 
 
 def test_clients_are_told_apart() -> None:

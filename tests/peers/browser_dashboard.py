@@ -272,23 +272,6 @@ def test_the_colours_are_those_of_the_system_unless_one_chooses(browser: Browser
         browser.run("localStorage.clear()")
 
 
-def test_the_agent_that_is_shown_can_be_told_where_the_system_forces_its_colours(browser: Browser) -> None:
-    agents = [AgentStatus(name, "playing", "x", 1, 1, [1.0], [1]) for name in ("robot", "other")]
-    forced = {"features": [{"name": "forced-colors", "value": "active"}]}
-    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", forced)
-    with browser.shown(SyntheticSource([status(agents=agents)])):
-        browser.choose("robot")
-        browser.until(lambda: browser.find("#agents [aria-pressed=true]"))
-        pressed, other = (
-            browser.run(
-                f"return getComputedStyle(document.querySelector('#agents [aria-pressed={state}]')).border"
-            )
-            for state in ("true", "false")
-        )
-        assert pressed.startswith("3px")
-        assert other.startswith("1px")
-
-
 def test_on_a_phone_nothing_lies_beside_the_page(browser: Browser) -> None:
     browser.size(*PHONE)
     agents = [
@@ -359,29 +342,6 @@ def test_the_page_follows_its_address(browser: Browser) -> None:
         browser.until(lambda: source.watchers == 0)
 
 
-def test_what_stands_still_is_not_drawn_again_and_again(browser: Browser) -> None:
-    source = SyntheticSource()
-    with browser.shown(source):
-        browser.choose("robot")
-        browser.until(lambda: browser.text("#sensors .value") not in ("", NOTHING))
-        source.pause = 3600.0
-        browser.run(
-            "window.drawn = 0; const pen = CanvasRenderingContext2D.prototype; const clear = pen.clearRect;"
-            "pen.clearRect = function (...where) { window.drawn += 1; clear.apply(this, where); }"
-        )
-        curves = len(browser.find("#agent-body canvas"))
-
-        def drawings() -> float:
-            """Of each curve in two seconds."""
-            browser.run("window.drawn = 0")
-            time.sleep(2.0)
-            return float(browser.run("return window.drawn")) / curves
-
-        assert drawings() > 3
-        browser.until(lambda: drawings() <= 3)
-        assert browser.text("#sensors .value") not in ("", NOTHING)
-
-
 def test_who_has_no_mouse_can_scroll_the_warnings(browser: Browser) -> None:
     source = SyntheticSource()
     with browser.shown(source):
@@ -397,18 +357,6 @@ def test_who_has_no_mouse_can_scroll_the_warnings(browser: Browser) -> None:
         assert warnings.accessible_name == "Warnings"
         warnings.send_keys("\ue010")
         browser.until(lambda: browser.run("return document.querySelector('#warnings').scrollTop") > 0)
-
-
-def test_returns_are_counted_from_the_latest(browser: Browser) -> None:
-    played = AgentStatus("robot", "playing", "x", 0, 900, [1.5, float("nan"), 2.5], [10, 11, 1])
-    with browser.shown(SyntheticSource([status(agents=[played])])):
-        browser.choose("robot")
-        browser.until(lambda: browser.find("#returns circle"))
-        titles = browser.run(
-            "return [...document.querySelectorAll('#returns title')].map((n) => n.textContent)"
-        )
-        assert titles == ["2 before the latest: 1.500, 10 steps", "the latest: 2.500, 1 step"]
-        assert "900" not in browser.text("#returns")
 
 
 def test_everything_on_the_page_has_a_name_for_those_who_cannot_see_it(browser: Browser) -> None:

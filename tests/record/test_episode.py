@@ -17,7 +17,6 @@ from ospbridge.errors import ConfigurationError
 from ospbridge.interface import BoxSpace, DiscreteSpace
 from ospbridge.record import episode
 from ospbridge.record.episode import RecordedEpisode, read_episode, write_episode
-from ospbridge.record.reading import read_recording
 from ospbridge.record.spool import Spool
 from ospbridge.rllink.dialects import unpacked
 from tests.record.episodes import INFOS, box
@@ -138,10 +137,6 @@ def test_a_recording_of_an_earlier_release_is_read(kind: str, version: int) -> N
     with np.load(path, allow_pickle=False) as archive:
         np.testing.assert_array_equal(archive["observations"], OBSERVATIONS)
         assert {"about", "actions", "rewards", "infos", "low", "high"} <= set(archive.files)
-
-
-def test_a_directory_of_earlier_recordings_is_read() -> None:
-    assert [len(episode) for episode in read_recording(SAMPLES)] == [3, 3]
 
 
 @pytest.mark.parametrize("version", [1])

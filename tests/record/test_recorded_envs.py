@@ -80,16 +80,6 @@ def test_a_lost_session_is_written_with_its_reason(tmp_path: Path) -> None:
 # --- what recordings tell of their environments --------------------------------------------------------------------
 
 
-@pytest.fixture
-def datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where Minari keeps its datasets in this test."""
-    pytest.importorskip("minari", reason="needs the extra: pip install 'ospbridge[minari]'")
-    pytest.importorskip("h5py", reason="needs the extra: pip install 'ospbridge[minari]'")
-    path = tmp_path / "datasets"
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(path))
-    return path
-
-
 def recorded(directory: Path) -> list[dict[str, Any]]:
     """The keywords that each episode's environment was made with."""
     return [json.loads(episode.env_spec)["kwargs"] for episode in read_recording(directory)]

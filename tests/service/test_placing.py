@@ -8,35 +8,7 @@ from pathlib import Path
 import pytest
 
 from ospbridge.errors import ConfigurationError
-from ospbridge.service.placing import PlacedFile, Standing
-
-
-def test_what_was_written_is_the_same_and_a_newer_text_finds_it_older(tmp_path: Path) -> None:
-    file = PlacedFile(tmp_path / "deep" / "a.service", "[Unit]\n")
-    assert file.standing() is Standing.MISSING
-    file.write()
-    assert file.standing() is Standing.SAME
-    assert file.path.read_text().partition("\n")[2] == "[Unit]\n"
-    assert PlacedFile(file.path, "[Service]\n").standing() is Standing.OLDER
-
-
-@pytest.mark.parametrize("change", ["# mine\n", "\n"])
-def test_a_line_more_is_somebody_elses_change(tmp_path: Path, change: str) -> None:
-    file = PlacedFile(tmp_path / "a.service", "[Unit]\n")
-    file.write()
-    with file.path.open("a") as opened:
-        opened.write(change)
-    assert file.standing() is Standing.CHANGED
-    assert PlacedFile(file.path, "[Service]\n").standing() is Standing.CHANGED
-
-
-def test_what_is_its_owners_is_never_another(tmp_path: Path) -> None:
-    file = PlacedFile(tmp_path / "a.toml", "a = 1\n", keep=True, mode=0o600)
-    file.write()
-    assert file.path.read_text() == "a = 1\n"
-    assert file.path.stat().st_mode & 0o777 == 0o600
-    file.path.write_text("a = 2\n")
-    assert file.standing() is Standing.SAME
+from ospbridge.service.placing import PlacedFile
 
 
 def test_directories_that_are_made_can_be_entered_whatever_the_umask(tmp_path: Path) -> None:
