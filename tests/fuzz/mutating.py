@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import re
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -45,33 +46,26 @@ def _overwritten(chance: random.Random, data: bytes, others: Sequence[bytes]) ->
     length = len(data) // chance.choice((1, 1, 4, 8)) + chance.randint(-2, 2)
     other = chance.choice(others)
     begin, end = _slice(chance, other)
+    place = _place(chance, data)
     value = chance.choice(
         (
             *(struct.pack(form, chance.choice(INTEGERS)) for form in ("<i", "<i", ">i")),
             struct.pack("<i", length),
             struct.pack("<f", chance.choice(FLOATS)),
             other[begin:end],
+            other[place : place + 4],
             chance.randbytes(1),
         )
     )
-    place = _place(chance, data) if len(value) > 1 else chance.randint(0, len(data))
     return data[:place] + value + data[place + len(value) :]
-
-
-def _flip(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    place = chance.randrange(max(len(data), 1))
-    return data[:place] + bytes(((data or b"\0")[place] ^ 1 << chance.randrange(8),)) + data[place + 1 :]
 
 
 def _lengthened(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
     """A part of it is there several times, not at all, or behind bytes that nobody sent."""
     begin, end = _slice(chance, data)
     strange = chance.randbytes(chance.choice((1, 2, 4, 9)))
-    return (
-        data[:begin]
-        + chance.choice((b"", strange, data[begin:end] * chance.choice((2, 3, 30, 300))))
-        + data[end:]
-    )
+    again = data[begin:end] * chance.choice((2, 3, 30, 300))
+    return data[:begin] + chance.choice((b"", strange, again)) + data[end:]
 
 
 def _spliced(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
@@ -82,25 +76,16 @@ def _spliced(chance: random.Random, data: bytes, others: Sequence[bytes]) -> byt
     return data[:place] + other[place if chance.random() < 0.5 else chance.randint(0, len(other)) :]
 
 
-def _swapped(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Two fields change places."""
-    one, two = sorted((_place(chance, data), _place(chance, data)))
-    if one + 4 > two or two + 4 > len(data):
-        return data
-    return data[:one] + data[two : two + 4] + data[one + 4 : two] + data[one : one + 4] + data[two + 4 :]
-
-
 def _other_digits(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
     """Another number where one is written in digits."""
     found = list(_DIGITS.finditer(data))
     if not found:
         return data
-    match = chance.choice(found)
-    number = chance.choice(LARGE) if chance.random() < 0.7 else chance.choice(FLOATS)
-    return data[: match.start()] + str(number).encode() + data[match.end() :]
+    begin, end = chance.choice(found).span()
+    return data[:begin] + str(chance.choice((*LARGE, *FLOATS))).encode() + data[end:]
 
 
-_WAYS = (*[_overwritten] * 6, *[_lengthened] * 3, *[_spliced] * 2, _flip, _swapped, _other_digits)
+_WAYS = (*[_overwritten] * 6, *[_lengthened] * 3, *[_spliced] * 2, _other_digits)
 
 
 def bend(chance: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
@@ -116,82 +101,58 @@ Tree = Any
 """Lists, maps, texts, numbers, bytes."""
 
 
-def _leaf(chance: random.Random) -> Tree:
-    kinds: tuple[Tree, ...] = (
-        None,
-        True,
-        False,
-        "",
-        "x",
-        "PING",
-        b"",
-        bytes(8),
-        [],
-        {},
-        [[]],
-        [{}],
-        {"x": {}},
-        1e300,
-        -1.5,
-    )
-    return chance.choice((*kinds, chance.choice(LARGE), chance.choice(LARGE), chance.choice(FLOATS)))
+LEAVES: tuple[Tree, ...] = (
+    *(None, True, False, "", "x", "PING", b"", bytes(8), 1e300, -1.5),
+    *([], {}, [[]], [{}], {"x": {}}),
+)
 
 
 def _changed(chance: random.Random, value: Tree, spare: Sequence[Tree]) -> Tree:
     """Another value in this one's place."""
-    kind = chance.random()
-    if isinstance(value, bool) and kind < 0.5:
-        return not value
-    if isinstance(value, bytes) and kind < 0.7:
-        return bend(chance, value, (value,))
-    if isinstance(value, int | float) and kind < 0.6:
-        return chance.choice(LARGE)
-    if isinstance(value, list) and kind < 0.6:
+    like: list[Tree] = []
+    if isinstance(value, bool):
+        like = [not value]
+    elif isinstance(value, bytes):
+        like = [bend(chance, value, (value,))]
+    elif isinstance(value, int | float):
+        like = [chance.choice((*LARGE, *FLOATS))]
+    elif isinstance(value, list):
         at = chance.randint(0, len(value))
-        return chance.choice((value[:at], value[at:], value + value[:at], [value], value[::-1]))
-    return chance.choice(spare) if kind < 0.8 else _leaf(chance)
+        like = [value[:at], value[at:], value + value[:at], [value], value[::-1]]
+    if like and chance.random() < 0.6:
+        return chance.choice(like)
+    # As deep as it is now: a tree must not come to hold itself.
+    return deepcopy(
+        chance.choice((*spare, chance.choice(LEAVES), chance.choice(LEAVES), chance.choice(LARGE)))
+    )
 
 
-def _nodes(tree: Tree, found: list[tuple[Any, Any]]) -> None:
+def _nodes(tree: Tree) -> Iterator[tuple[Any, Any]]:
     """Every container of ``tree`` with each of its keys."""
-    if isinstance(tree, dict):
-        keys: Sequence[Any] = list(tree)
-    elif isinstance(tree, list):
-        keys = range(min(len(tree), 30))
-    else:
-        return
+    keys = (
+        list(tree) if isinstance(tree, dict) else range(min(len(tree), 30)) if isinstance(tree, list) else ()
+    )
     for key in keys:
-        found.append((tree, key))
-        _nodes(tree[key], found)
+        yield tree, key
+        yield from _nodes(tree[key])
 
 
 def bend_tree(chance: random.Random, tree: Tree, spare: Sequence[Tree]) -> Tree:
     """``tree`` with one to three things wrong with it; it is changed where it stands. ``spare``: values to put in."""
     for _ in range(chance.choice((1, 1, 2, 3))):
-        found: list[tuple[Any, Any]] = []
-        _nodes(tree, found)
+        found = list(_nodes(tree))
         if not found:
-            return _leaf(chance)
+            return chance.choice(LEAVES)
         holder, key = chance.choice(found)
+        other_holder, other_key = chance.choice(found)
         way = chance.random()
         if way < 0.15:
             del holder[key]
         elif way < 0.25 and isinstance(holder, dict):
-            other_holder, other_key = chance.choice(found)
             holder[other_key if isinstance(other_holder, dict) else "x"] = holder.pop(key)
-        elif way < 0.4:
-            other_holder, other_key = chance.choice(found)
-            # As deep as it is now: a tree must not come to hold itself.
-            holder[key] = _copied(other_holder[other_key])
         else:
-            holder[key] = _changed(chance, holder[key], spare)
+            holder[key] = _changed(chance, holder[key], [*spare, other_holder[other_key]])
     return tree
-
-
-def _copied(tree: Tree) -> Tree:
-    if isinstance(tree, dict):
-        return {key: _copied(value) for key, value in tree.items()}
-    return [_copied(value) for value in tree] if isinstance(tree, list) else tree
 
 
 # --- lines of text -------------------------------------------------------------------------------------------------
@@ -201,26 +162,21 @@ def bend_lines(chance: random.Random, data: bytes, others: Sequence[bytes]) -> b
     """A text with lines that are lost, doubled, swapped or another's, or bent as bytes."""
     for _ in range(chance.choice((1, 1, 2, 3))):
         lines = data.splitlines(keepends=True) or [b"\n"]
-        at = chance.randrange(len(lines))
         more = chance.choice(others).splitlines(keepends=True) or [b"\n"]
-        way = chance.randrange(7)
-        if way == 0:
-            del lines[at]
-        elif way == 1:
-            lines.insert(at, lines[at])
-        elif way == 2:
-            other = chance.randrange(len(lines))
-            lines[at], lines[other] = lines[other], lines[at]
-        elif way == 3:
-            lines.insert(at, chance.choice(more))
-        elif way == 4:
-            # The value of one key for another.
-            key, equals, _ = lines[at].partition(b"=")
-            lines[at] = key + equals + chance.choice(more).partition(b"=")[2] if equals else lines[at]
-        elif way == 5:
-            lines[at] = _other_digits(chance, lines[at], others)
-        else:
-            lines[at] = bend(chance, lines[at], more)
+        at = chance.randrange(len(lines))
+        key, equals, _ = lines[at].partition(b"=")
+        lines[at : at + 1] = chance.choice(
+            (
+                [],
+                [lines[at]] * 2,
+                [lines[chance.randrange(len(lines))]],
+                [chance.choice(more), lines[at]],
+                # The value of one key for another.
+                [key + equals + chance.choice(more).partition(b"=")[2] if equals else lines[at]],
+                [_other_digits(chance, lines[at], others)],
+                [bend(chance, lines[at], more)],
+            )
+        )
         data = b"".join(lines)
     return data[:LONGEST]
 
@@ -270,25 +226,21 @@ def bending(bend_piece: Mutate = bend) -> Mutate:
             if not pieces:
                 pieces = strange[:] or [Piece(0, b"")]
             at = chance.randrange(len(pieces))
-            way = chance.randrange(12)
-            if way == 0:
-                del pieces[at]
-            elif way == 1:
-                pieces[at:at] = [pieces[at]] * chance.choice((1, 1, 2, 20))
-            elif way == 2:
-                other = chance.randrange(len(pieces))
-                pieces[at], pieces[other] = pieces[other], pieces[at]
-            elif way == 3 and strange:
-                pieces.insert(at, chance.choice(strange))
-            elif way == 4:
-                how = chance.randrange(256)
-            elif way == 5:
-                pieces[at] = Piece(chance.randrange(256), pieces[at].data)
-            elif way == 6:
-                pieces = pieces[:at] + strange
-            else:
-                bytes_of = [piece.data for piece in (*pieces, *strange)]
-                pieces[at] = Piece(pieces[at].how, bend_piece(chance, pieces[at].data, bytes_of))
+            piece = pieces[at]
+            bytes_of = [each.data for each in (*pieces, *strange)]
+            bent = Piece(piece.how, bend_piece(chance, piece.data, bytes_of))
+            how = chance.choice((*[how] * 11, chance.randrange(256)))
+            pieces[at : at + 1] = chance.choice(
+                (
+                    *([bent],) * 5,
+                    [],
+                    [piece] * chance.choice((2, 2, 3, 21)),
+                    [chance.choice(pieces), piece],
+                    [chance.choice(strange or pieces), piece],
+                    [Piece(chance.randrange(256), piece.data)],
+                    [piece, *strange],
+                )
+            )
         return written(how, pieces[:MOST_PIECES])
 
     return mutate
