@@ -3,61 +3,51 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from ospbridge.observe.trace import Direction, TraceRecord
-from ospbridge.osp.messages import (
-    Init,
-    InitAck,
-    Message,
-    NextSimulationStep,
-    NextSimulationStepAck,
-    ResetSimulation,
-    ResetSimulationAck,
-    ResetSimulationCompleted,
-    ResetSimulationCompletedAck,
-    StepCompleted,
-    StepCompletedAck,
-)
+from ospbridge.osp import messages as osp
 from ospbridge.osp.profile import InitForm
 from ospbridge.osp.server import CloseHandler, OpenHandler, Send
 from ospbridge.simulator.replay_script import read_scripts
 from ospbridge.simulator.replaying import ReplayMachine, Told, What
 
 MAIN, HANDLER = 45454, 40001
+INIT, INIT_ACK = osp.Init(1, 1, InitForm.BYTES), osp.InitAck(1, 1, InitForm.BYTES)
 
 
 class Traced:
-    """A trace that grows by 10 ms with every datagram."""
+    """A trace of a client that joined; it grows by 10 ms with every datagram."""
 
     def __init__(self, client: str = "", *, port: int = HANDLER) -> None:
         self.records: list[TraceRecord] = []
         self.client = client
         self.port = port
         self.now = 0.0
+        self.sent(INIT, port=MAIN).received(INIT_ACK)
 
-    def sent(self, *messages: Message | bytes, port: int = 0) -> Traced:
+    def sent(self, *messages: osp.Message | bytes, port: int = 0) -> Traced:
         return self._all(Direction.CLIENT_TO_SERVER, messages, port)
 
-    def received(self, *messages: Message | bytes, port: int = 0) -> Traced:
+    def received(self, *messages: osp.Message | bytes, port: int = 0) -> Traced:
         return self._all(Direction.SERVER_TO_CLIENT, messages, port)
 
-    def joined(self) -> Traced:
-        return self.sent(Init(1, 1, InitForm.BYTES), port=MAIN).received(InitAck(1, 1, InitForm.BYTES))
-
     def reset(self, seed: int = 1) -> Traced:
-        self.sent(ResetSimulation(seed)).received(ResetSimulationAck(), ResetSimulationCompleted())
-        return self.sent(ResetSimulationCompletedAck())
+        self.sent(osp.ResetSimulation(seed)).received(
+            osp.ResetSimulationAck(), osp.ResetSimulationCompleted()
+        )
+        return self.sent(osp.ResetSimulationCompletedAck())
 
     def step(self, given: float, output: float, *agents: int) -> Traced:
         for agent in agents or (1,):
-            self.sent(vote(given, agent)).received(NextSimulationStepAck(agent))
+            self.sent(vote(given, agent)).received(osp.NextSimulationStepAck(agent))
         for agent in agents or (1,):
-            self.received(completed(output, agent)).sent(StepCompletedAck(agent))
+            self.received(completed(output, agent)).sent(osp.StepCompletedAck(agent))
         return self
 
-    def _all(self, direction: Direction, messages: tuple[Message | bytes, ...], port: int) -> Traced:
+    def _all(self, direction: Direction, messages: tuple[osp.Message | bytes, ...], port: int) -> Traced:
         for message in messages:
             data = message if isinstance(message, bytes) else message.encode(end=True)
             self.records.append(TraceRecord(self.now, direction, data, port or self.port, client=self.client))
@@ -65,12 +55,12 @@ class Traced:
         return self
 
 
-def vote(given: float, agent: int = 1) -> NextSimulationStep:
-    return NextSimulationStep(agent, np.array([given], np.float32))
+def vote(given: float, agent: int = 1) -> osp.NextSimulationStep:
+    return osp.NextSimulationStep(agent, np.array([given], np.float32))
 
 
-def completed(output: float, agent: int = 1) -> StepCompleted:
-    return StepCompleted(agent, np.array([output], np.float32), np.array([], np.float32))
+def completed(output: float, agent: int = 1) -> osp.StepCompleted:
+    return osp.StepCompleted(agent, np.array([output], np.float32), np.array([], np.float32))
 
 
 @dataclass
@@ -84,10 +74,10 @@ class Replayed:
     closed: list[int] = field(default_factory=list)
 
     def join(self, peer: str = "peer") -> list[bytes]:
-        self.machine.receive_main(Init(1, 1, InitForm.BYTES).encode(), peer, self.now)
+        self.machine.receive_main(INIT.encode(), peer, self.now)
         return self.take()
 
-    def ask(self, message: Message | bytes, *, handler: int = 0) -> list[bytes]:
+    def ask(self, message: osp.Message | bytes, *, handler: int = 0) -> list[bytes]:
         data = message if isinstance(message, bytes) else message.encode()
         self.machine.receive(handler or self.handler, data, self.now)
         return self.take()
@@ -112,13 +102,14 @@ class Replayed:
         return [told.text for told in self.told if told.what is what]
 
 
-def replayed(
-    *traces: Traced, speed: float | None = None, loop: bool = False, strict: bool = False
-) -> Replayed:
+def replayed(*traces: Traced, join: bool = True, **options: Any) -> Replayed:
+    """A replay that a client joined."""
     told: list[Told] = []
     scripts = read_scripts(record for trace in traces for record in trace.records)
-    return Replayed(ReplayMachine(scripts, tell=told.append, speed=speed, loop=loop, strict=strict), told)
+    replay = Replayed(ReplayMachine(scripts, tell=told.append, **options), told)
+    assert not join or replay.join() == bytes_of(INIT_ACK)
+    return replay
 
 
-def bytes_of(*messages: Message) -> list[bytes]:
+def bytes_of(*messages: osp.Message) -> list[bytes]:
     return [message.encode(end=True) for message in messages]
