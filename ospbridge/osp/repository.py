@@ -138,11 +138,16 @@ class Clock:
     def restart(self) -> None:
         """Zero simulated time."""
         self.steps = 0
-        self._go_on(0.0, self.step_size, self.iterations)
+        self._go_on(time=0.0)
         self.restarted_at = self.now
 
-    def _go_on(self, time: float, step_size: float, iterations: int) -> bool:
-        """Count on from ``time`` in steps of that size; False for what no clock can show."""
+    def _go_on(
+        self, *, time: float | None = None, step_size: float | None = None, iterations: int | None = None
+    ) -> bool:
+        """Count on from a time in steps of a size; False for what no clock can show."""
+        time = self.time if time is None else time
+        step_size = self.step_size if step_size is None else step_size
+        iterations = self.iterations if iterations is None else iterations
         possible = isfinite(time) and 0.0 < step_size < inf and 1 <= iterations <= 10_000
         if possible:
             self._base, self._base_steps = time, self.steps
@@ -151,26 +156,15 @@ class Clock:
 
     def variables(self) -> list[Variable]:
         """The entries below ``/Simulation``."""
+
+        def real_time() -> float:
+            return 0.0 if self.restarted_at is None else self.now - self.restarted_at
+
         return [
-            double_variable(
-                SIMULATION_TIME,
-                lambda: self.time,
-                lambda time: self._go_on(time, self.step_size, self.iterations),
-            ),
-            double_variable(
-                "/Simulation/RealTime",
-                lambda: 0.0 if self.restarted_at is None else self.now - self.restarted_at,
-            ),
-            double_variable(
-                TIME_STEP_SIZE,
-                lambda: self.step_size,
-                lambda size: self._go_on(self.time, size, self.iterations),
-            ),
-            int_variable(
-                ITERATIONS,
-                lambda: self.iterations,
-                lambda count: self._go_on(self.time, self.step_size, count),
-            ),
+            double_variable(SIMULATION_TIME, lambda: self.time, lambda to: self._go_on(time=to)),
+            double_variable("/Simulation/RealTime", real_time),
+            double_variable(TIME_STEP_SIZE, lambda: self.step_size, lambda to: self._go_on(step_size=to)),
+            int_variable(ITERATIONS, lambda: self.iterations, lambda to: self._go_on(iterations=to)),
             int_variable(SEED, lambda: self.seed, partial(setattr, self, "seed")),
             bool_variable(
                 "/Simulation/RandomizeSeedAtReset",

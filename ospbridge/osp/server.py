@@ -638,33 +638,30 @@ class Handler:
         self.send(messages.SetValueAck.pack(value_id, status))
 
     def _observe(self, data: bytes) -> None:
-        count, found = self._observable(data)
+        found = self._observable(data)
         if self.profile.values_are_pushed:
             self._observed.update(dict.fromkeys(filter(None, found)))
         counted = not self.profile.register_for_value_works
-        self.send(messages.RegisterForValueAck(tuple(found), announced=(count,), counted=counted).encode())
+        self.send(messages.RegisterForValueAck(found, counted=counted).encode())
 
     def _observe_no_more(self, data: bytes) -> None:
-        count, found = self._observable(data)
+        found = self._observable(data)
         for value_id in found:
             self._observed.pop(value_id, None)
-        self.send(messages.DeregisterFromValueAck(tuple(found), announced=(count,)).encode())
+        self.send(messages.DeregisterFromValueAck(found).encode())
 
-    def _observable(self, data: bytes) -> tuple[int, list[int]]:
-        """The count to answer with, and each requested id, or 0 where it is refused.
+    def _observable(self, data: bytes) -> tuple[int, ...]:
+        """Each requested id, or 0 where it is refused.
 
         A NERD server compares the id at a position only with the known value at that position of its hash, here of
         the ids in falling order; too many ids kill it, here they are 0.
         """
-        count = _int(data)
-        there = min(max(count, 0), max(0, (len(data) - 5) // 4))
-        ids = struct.unpack_from(f"<{there}i", data, 5) if there else ()
+        count = min(max(_int(data), 0), max(0, (len(data) - 5) // 4))
+        ids = struct.unpack_from(f"<{count}i", data, 5) if count else ()
         if self.profile.register_for_value_works:
-            return there, [value_id if self._known_value(value_id) else 0 for value_id in ids]
+            return tuple(value_id if self._known_value(value_id) else 0 for value_id in ids)
         known = reversed(self.value_ids.values())
-        found = [asked if asked == value_id else 0 for asked, value_id in zip(ids, known, strict=False)]
-        limit = (self.profile.datagram_limit or 65_000) // 4
-        return count, found + [0] * (max(there, min(count, limit)) - len(found))
+        return tuple(asked if asked == next(known, 0) else 0 for asked in ids)
 
     def send_value(self, value_id: int) -> None:
         """Send what a variable holds; id -1 and nothing for one that this client does not know."""

@@ -218,11 +218,6 @@ def serving(profile: Profile) -> ServerMachine:
     return ServerMachine(world, profile, max_handlers=4)
 
 
-def _echoes_a_negative_count(data: bytes) -> bool:
-    """A NERD server repeats even an absurd number of values; no decoder has to take that."""
-    return data[0] in (Code.REGISTER_FOR_VALUE_ACK, Code.DEREGISTER_FROM_VALUE_ACK) and data[4:5] >= b"\x80"
-
-
 def server(data: bytes) -> None:
     """Whatever clients send, the server goes on, counts right, and what it says is OSP."""
     how, pieces = read_script(data)
@@ -253,8 +248,7 @@ def server(data: bytes) -> None:
                 assert isinstance(effect, Send)
                 assert effect.handler_id in alive
                 assert limit is None or len(effect.data) < limit
-                if not _echoes_a_negative_count(effect.data):
-                    decode_reply(effect.data, limit=limit)
+                decode_reply(effect.data, limit=limit)
         assert machine.handlers == len(alive) <= 4
         assert machine.controlled == sum(control.handler is not None for control in machine.controls)
         assert machine.controlled or not machine.due
