@@ -137,7 +137,7 @@ def test_signals_are_chosen_by_globs_in_their_order() -> None:
 
 
 def test_times_of_steps_are_those_of_the_trace(tmp_path: Path) -> None:
-    times = step_times(Traced().joined().step(0.5, 1.0).sent(vote(0.5)).step(0.5, 2.0).records)
+    times = step_times(Traced().step(0.5, 1.0).sent(vote(0.5)).step(0.5, 2.0).records)
     assert times.took.tolist() == pytest.approx([20.0, 20.0])
     assert times.begun.tolist() == pytest.approx([0.02, 0.07])
     assert times.lost.tolist() == pytest.approx([0.06])
@@ -247,7 +247,7 @@ def test_what_cannot_be_drawn_is_refused_and_no_picture_is_left(
     (tmp_path / "empty").mkdir()
     (one,) = recorded_files(record(tmp_path / "runs", 2))
     (tmp_path / "one.npz").write_bytes(one.read_bytes())
-    written(tmp_path, Traced().joined()).rename(tmp_path / "trace")
+    written(tmp_path, Traced()).rename(tmp_path / "trace")
     (tmp_path / "damaged.npz").write_bytes(b"PK\3\4nothing")
     (tmp_path / "damaged.jsonl").write_bytes(b'{"t": "late"}\n')
     with pytest.raises(error, match=message) as caught:
