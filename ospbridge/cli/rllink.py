@@ -38,9 +38,10 @@ def _server_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("server", metavar="[tls://]HOST:PORT")
 @_server_options
 @click.option(
-    "--read-pickle",
-    is_flag=True,
-    help="Read the settings in the pickle that newer servers send, without executing any of it.",
+    "--read-pickle/--no-read-pickle",
+    default=True,
+    show_default=True,
+    help="Whether to read the settings in the pickle that newer servers send, without executing any of it.",
 )
 @timeout_option(20.0, when="the server has not answered")
 @json_option(
@@ -108,8 +109,7 @@ def _rows(finding: Finding) -> Iterator[tuple[str, str]]:
             on = "on-policy: new weights are awaited after each batch"
             yield "learning", on if config.force_on_policy else "off-policy: nothing is awaited"
         if config.pickled is not None:
-            told = "" if finding.read is not None else "; --read-pickle shows what of it can be read"
-            yield "settings", f"a pickle of {pluralize(len(config.pickled), 'byte')}{told}"
+            yield "settings", f"a pickle of {pluralize(len(config.pickled), 'byte')}"
     if finding.read is not None:
         for name, value in _settings(finding.read).items():
             default = value is None and finding.read.defaults and hasattr(finding.read.model, name)
@@ -157,6 +157,8 @@ def _shown(value: object) -> str:
         return value.get("name") or (
             f"one of {pluralize(value['n'], 'choice')}" if "n" in value else f"box {value['shape']}"
         )
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
     return "not found" if value is None else str(value)
 
 
@@ -192,6 +194,8 @@ def _settings(read: FoundConfig) -> dict[str, Any]:
     model = read.model
     return {
         "algorithm": read.algorithm,
+        "module": read.module,
+        "connectors": None if read.connectors is None else list(read.connectors),
         "env_steps_per_sample": read.env_steps_per_sample,
         "total_train_batch_size": read.total_train_batch_size,
         "num_env_runners": read.num_env_runners,

@@ -37,6 +37,7 @@ OF_MODE: Final = {
         "timeout",
         "away",
         "seed",
+        "play_anyway",
     ),
     "observe": ("unannotated", "spool", "spool_limit", "spool_full"),
 }
@@ -93,9 +94,16 @@ _OPTIONS: Final[tuple[Decorator, ...]] = (
         help="Whether actions that are not stretched are clipped to the action space. Default: as RLlib, no.",
     ),
     click.option(
-        "--rllink-read-pickle",
+        "--rllink-read-pickle/--no-rllink-read-pickle",
+        default=True,
+        show_default=True,
+        help="Whether to read these, the spaces, the module and its connectors from the pickle that newer servers "
+        "send, without executing any of it.",
+    ),
+    click.option(
+        "--rllink-play-anyway",
         is_flag=True,
-        help="Read these, and the spaces, from the pickle that newer servers send, without executing any of it.",
+        help="Act for a server whose module, connectors or activations are not those that are played here.",
     ),
     click.option(
         "--rllink-batch-mode",
@@ -199,6 +207,7 @@ def upstream_from(
         normalize_actions=said["normalize_actions"],
         clip_actions=said["clip_actions"],
         read_pickle=said["read_pickle"],
+        play_anyway=said["play_anyway"],
         batch_mode=None if said["batch_mode"] is None else BatchMode(said["batch_mode"]),
         explore=not said["greedy"],
         away=WhileAway(said["away"]),
@@ -226,7 +235,7 @@ def _check(said: Mapping[str, Any], given: Callable[[str], bool]) -> None:
                     f"--rllink-{name.replace('_', '-')} means nothing in the mode {said['mode']}",
                     hint=f"leave it out, or say --rllink-mode {mode}",
                 )
-    if said["unannotated"] and said["read_pickle"]:
+    if said["unannotated"] and said["read_pickle"] and given(f"{PREFIX}read_pickle"):
         raise UsageError(
             "--rllink-read-pickle means nothing with --rllink-unannotated, which asks the server nothing",
             hint="leave one of them out",

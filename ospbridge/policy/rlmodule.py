@@ -27,7 +27,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["ACTIVATIONS", "LOG_STD", "NumpyModule", "activation", "read_architecture", "read_widths"]
+__all__ = [
+    "ACTIVATIONS",
+    "LOG_STD",
+    "NumpyModule",
+    "activation",
+    "read_architecture",
+    "read_widths",
+    "same_activation",
+]
 
 Activation: TypeAlias = "Callable[[NDArray[np.float32]], None]"
 """Changes a float32 array of any shape in place."""
@@ -71,6 +79,14 @@ ACTIVATIONS: Final[dict[str, Activation | None]] = {
     "linear": None,
 }
 """By name, in small letters. ``linear`` is none at all."""
+
+
+def same_activation(one: str, other: str) -> bool:
+    """Whether two names are of one function: ``SiLU`` is ``swish``."""
+    one, other = one.lower(), other.lower()
+    return one == other or (
+        one in ACTIVATIONS and other in ACTIVATIONS and ACTIVATIONS[one] is ACTIVATIONS[other]
+    )
 
 
 def activation(name: str) -> Activation | None:

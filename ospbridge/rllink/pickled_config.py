@@ -1,7 +1,7 @@
 """What a client needs of the settings that Ray 2.49 and later put, as a pickle, into SET_CONFIG.
 
-A convenience, off unless asked for: the same can be said by hand. Observed on Ray 2.60.0: the pickle is an object of
-a class like PPOConfig; later releases make it a dict of the same keys. Both are read, without executing anything.
+Observed on Ray 2.60.0: the pickle is an object of a class like PPOConfig; later releases make it a dict of the same
+keys. Both are read, without executing anything.
 """
 
 from __future__ import annotations
@@ -43,7 +43,13 @@ LINEAR: Final = "linear"
 DEFAULT_MODULE: Final = "default_policy"
 SPACES: Final = "gymnasium.spaces."
 ALGORITHMS: Final = "ray.rllib.algorithms."
+OWN_MODULES: Final = tuple(f"{ALGORITHMS}{name}." for name in ("ppo", "appo", "impala"))
+"""Where the modules, and the settings that choose them, are whose forward pass is known."""
+OWN_CATALOGS: Final = (*OWN_MODULES, "ray.rllib.core.models.catalog.")
+CONNECTORS: Final = ("_env_to_module_connector", "_module_to_env_connector", "_learner_connector")
+"""Functions that make what stands before and behind a module; None where it is RLlib's own."""
 LONGEST_NAME: Final = 40
+LONGEST_CALLED: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +63,6 @@ class FoundModel:
     head_fcnet_activation: str | None = None
     vf_share_layers: bool | None = None
     free_log_std: bool | None = None
-    log_std_clip_param: float | None = None
     use_lstm: bool | None = None
 
 
@@ -75,6 +80,12 @@ class FoundConfig:
 
     algorithm: str | None = None
     """By the name of its class, such as ``PPO``; None also where the settings are a dict."""
+    module: str | None = None
+    """The class of the policy's module, or who else chooses it, by its whole name; None where nobody said."""
+    unfamiliar: str = ""
+    """Why the forward pass of the module cannot be known; empty where it is, or where nothing was said of it."""
+    connectors: tuple[str, ...] | None = None
+    """What the user put before or behind the module, by name; None where nothing was said of that."""
     train_batch_size: int | None = None
     train_batch_size_per_learner: int | None = None
     num_learners: int | None = None
@@ -128,9 +139,14 @@ def config_in(pickled: bytes) -> FoundConfig:
     unread: set[str] = set()
     count = partial(_count, said, unread)
     per_learner = count("_train_batch_size_per_learner", "train_batch_size_per_learner")
-    model = _state(said.get("_model_config")) | _model_of_module(said.get("_rl_module_spec"))
+    spec = _spec_of_module(said.get("_rl_module_spec"))
+    model = _state(said.get("_model_config")) | _state(spec.get("model_config"))
+    module, unfamiliar = _module(root.maker if isinstance(root, Record) else None, spec)
     return FoundConfig(
         algorithm=_algorithm(root),
+        module=module,
+        unfamiliar=unfamiliar,
+        connectors=_connectors(said),
         # An old setting, which the one for each learner replaces.
         train_batch_size=count("train_batch_size") if per_learner is None else None,
         train_batch_size_per_learner=per_learner,
@@ -166,12 +182,44 @@ def _state(node: Any) -> dict[Any, Any]:
     return node if isinstance(node, dict) else {}
 
 
-def _model_of_module(spec: Any) -> dict[Any, Any]:
-    """What a specification of the module itself says of its network, which counts before the settings."""
+def _spec_of_module(spec: Any) -> dict[Any, Any]:
+    """The specification of the one module, whose word on its network counts before the settings."""
     modules = _state(_state(spec).get("rl_module_specs"))
     if modules:
         spec = modules.get(DEFAULT_MODULE, next(iter(modules.values())) if len(modules) == 1 else None)
-    return _state(_state(spec).get("model_config"))
+    return _state(spec)
+
+
+def _module(maker: Any, spec: dict[Any, Any]) -> tuple[str | None, str]:
+    """The class of the module, and why its forward pass cannot be known."""
+    chosen = spec.get("module_class")
+    catalog = spec.get("catalog_class")
+    if catalog is not None and not _called(catalog).startswith(OWN_CATALOGS):
+        return _called(chosen or catalog), f"its network is made by {_called(catalog)}"
+    if chosen is not None:
+        name = _called(chosen)
+        return name, "" if name.startswith(OWN_MODULES) else f"its module is {name}"
+    if not isinstance(maker, Name):
+        return None, ""
+    name = _called(maker)
+    return name, "" if name.startswith(OWN_MODULES) else f"its module is chosen by {name}"
+
+
+def _connectors(said: dict[Any, Any]) -> tuple[str, ...] | None:
+    if not any(name in said for name in CONNECTORS):
+        return None
+    return tuple(
+        f"{name.removeprefix('_')} {_called(node)}"
+        for name in CONNECTORS
+        if (node := said.get(name)) is not None
+    )
+
+
+def _called(node: Any) -> str:
+    """The whole name of a class or function, or of what makes an object, such as a partial one."""
+    while isinstance(node, Record):
+        node = node.arguments[0] if isinstance(node.arguments, tuple) and node.arguments else node.maker
+    return f"{node}"[:LONGEST_CALLED] if isinstance(node, Name) else "(an object)"
 
 
 def _count(said: dict[Any, Any], unread: set[str], *names: str) -> int | None:
@@ -223,7 +271,6 @@ def _batch_mode(value: Any) -> BatchMode | None:
 
 
 def _model(said: dict[Any, Any]) -> FoundModel:
-    clip = said.get("log_std_clip_param")
     return FoundModel(
         fcnet_hiddens=_sizes(said, "fcnet_hiddens"),
         fcnet_activation=_activation(said, "fcnet_activation"),
@@ -231,7 +278,6 @@ def _model(said: dict[Any, Any]) -> FoundModel:
         head_fcnet_activation=_activation(said, "head_fcnet_activation"),
         vf_share_layers=_flag(said, "vf_share_layers"),
         free_log_std=_flag(said, "free_log_std"),
-        log_std_clip_param=float(clip) if isinstance(clip, (int, float)) else None,
         use_lstm=_flag(said, "use_lstm"),
     )
 

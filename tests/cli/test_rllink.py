@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -85,14 +86,24 @@ def test_what_a_server_keeps_back_is_a_note_and_no_failure() -> None:
     assert result.stderr.startswith("not told: GET_STATE: ")
 
 
-def test_settings_in_a_pickle_are_shown_when_asked_for(policy: PolicyFile, pickled: bytes) -> None:
+def test_settings_in_a_pickle_are_shown_unless_it_is_not_to_be_read(
+    policy: PolicyFile, pickled: bytes
+) -> None:
     sink = Sink(None, policy, env_steps=100)
     sink._config = SetConfig(pickled=pickled)
     with served(sink) as address:
-        assert "--read-pickle shows what of it can be read" in run(address).stdout
-        shown = run(address, "--read-pickle").stdout
-        found = json.loads(run(address, "--read-pickle", "--json").stdout)
-    assert "fcnet_activation" in shown
+        unread = run(address, "--no-read-pickle").stdout
+        shown = run(address).stdout
+        found = json.loads(run(address, "--json").stdout)
+    assert "fcnet_activation" not in unread
+    for name, value in (
+        ("module", "ray.rllib.algorithms.ppo.ppo.PPOConfig"),
+        ("connectors", "none"),
+        ("fcnet_activation", "tanh"),
+    ):
+        assert re.search(rf"  {name} +{value}$", shown, re.MULTILINE)
+    assert found["config"]["read"]["module"] == "ray.rllib.algorithms.ppo.ppo.PPOConfig"
+    assert found["config"]["read"]["connectors"] == []
     assert found["config"]["pickle_bytes"] == len(pickled)
     assert found["config"]["read"]["action_space"] is not None
 

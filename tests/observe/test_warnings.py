@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from ospbridge.observe import logs, sparing
 from ospbridge.observe.listeners import SAYS, take_over
 from ospbridge.observe.recent import LONGEST, MOST_FIELDS, Recent
-from ospbridge.observe.sparing import MOST_KEPT, SAID_AGAIN_AFTER, SparingEach
+from ospbridge.observe.sparing import MOST_KEPT, SAID_AGAIN_AFTER, SparingEach, SparingMore
 
 
 @pytest.fixture
@@ -81,6 +81,20 @@ def test_each_kind_of_trouble_is_said_at_once_and_again_after_a_while(clock: lis
     for _ in range(2):
         assert [each.due(kind) for kind in ("one", "one", "other", "one")] == [True, False, True, False]
         clock[0] += SAID_AGAIN_AFTER
+
+
+def test_a_trouble_that_goes_on_is_said_after_ever_longer_pauses_and_another_one_at_once(
+    clock: list[float],
+) -> None:
+    more = SparingMore()
+    said = []
+    for minute in range(250):
+        if more.due("one"):
+            said.append(minute)
+        assert not more.due("one")
+        clock[0] += SAID_AGAIN_AFTER
+    assert said == [0, 1, 3, 7, 15, 31, 63, 123, 183, 243]
+    assert [more.due("other"), more.due("other"), more.due("one")] == [True, False, True]
 
 
 def test_of_very_many_kinds_the_oldest_are_forgotten(clock: list[float]) -> None:

@@ -19,7 +19,6 @@ FORBIDDEN = {
     "marshal",
     "msgpack_numpy",
     "pickle",
-    "pickletools",
     "shelve",
 }
 PACKAGE = Path(ospbridge.__file__).parent

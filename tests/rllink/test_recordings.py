@@ -70,6 +70,8 @@ def test_the_settings_are_found_in_the_pickle_without_unpickling_it() -> None:
     assert message.pickled is not None
     found = config_in(message.pickled)
     assert found.algorithm == "PPO"
+    assert (found.module, found.unfamiliar) == ("ray.rllib.algorithms.ppo.ppo.PPOConfig", "")
+    assert found.connectors == ()
     assert found.env_steps_per_sample == found.train_batch_size_per_learner == 1000
     assert (found.num_env_runners, found.num_envs_per_env_runner) == (0, 1)
     assert found.rollout_fragment_length is None

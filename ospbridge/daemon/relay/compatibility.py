@@ -261,7 +261,7 @@ MOST_LOST: Final = 2
 class Fitting:
     """Of one upstream. ``ask`` before ``misfit``. ``read_pickle``: its spaces are looked for in its settings, too."""
 
-    def __init__(self, *, read_pickle: bool = False) -> None:
+    def __init__(self, *, read_pickle: bool) -> None:
         self._read_pickle = read_pickle
         self._asked: Connection | None = None
         self._weights: Description | None = None
@@ -333,7 +333,9 @@ class Fitting:
     def _tell_unknown(
         self, connection: Connection, reason: str, *, pickled: bool = False, lost: int = 0
     ) -> None:
-        read = "say --rllink-read-pickle, since its settings tell; or " * (pickled and not self._read_pickle)
+        read = "leave out --no-rllink-read-pickle, since its settings tell; or " * (
+            pickled and not self._read_pickle
+        )
         log.warning(
             "the upstream does not say what its module takes",
             upstream=connection.machine.peer,

@@ -43,6 +43,7 @@ from ospbridge.errors import (
 )
 from ospbridge.interface import LARGEST_SEED, BoxSpace, chosen
 from ospbridge.observe import logs
+from ospbridge.observe.sparing import SparingMore
 from ospbridge.policy.acting import Policy
 from ospbridge.policy.rlmodule import read_architecture
 from ospbridge.rllink.batches import BatchMode, check_fragment
@@ -317,6 +318,11 @@ class DrivingLoop:
                 await self._gathering.resumed()
 
 
+OTHERWISE: Final = (
+    "use RLlib's own PPO module with the activations that it says; normalize and stack observations in the scenario "
+    "(normalize, frame_stack) instead of by connectors; or let RLlib's own env runners attach to the hub; or say "
+    "--rllink-play-anyway"
+)
 UNFIT: Final = 10.0
 """Seconds until weights that do not fit are asked for again."""
 
@@ -335,6 +341,7 @@ class Driving:
         self.weights_seq_no: int | None = None
         self.trouble = ""
         """Why the weights that the upstream has do not act; empty where they do, or none came yet."""
+        self._unfit = SparingMore()
         self._link = link
         self._loops = [
             DrivingLoop(self, conductor, seed=self._seed(at)) for at, conductor in enumerate(conductors)
@@ -444,6 +451,12 @@ class Driving:
         wanted = self.learner.wanted
         assert wanted is not None
         making = wanted.making
+        if making.otherwise:
+            raise ConfigurationError(
+                f"the server's own policy would act otherwise than what is made of its weights here: "
+                f"{making.otherwise}",
+                hint=OTHERWISE,
+            )
         policy = Policy(
             weights.policy,
             kind.observation,
@@ -482,13 +495,17 @@ class Driving:
         told = described(weights.policy, named=wanted.named)
         if "actions" in wanted.assumed and len(told.actions) > 1:
             assumed["actions"] = actions_of(kind.action)
+        if "module" in wanted.assumed:
+            assumed["module"] = "RLlib's own of PPO"
+        if "connectors" in wanted.assumed:
+            assumed["connectors"] = "none"
         if assumed:
             log.warning(
                 "the upstream does not tell all that a driver must know, RLlib's defaults are assumed",
                 upstream=str(self._link.address),
                 **assumed,
-                hint="say them, as with --rllink-env-steps and --rllink-activation; or, where the server sends a "
-                "pickle, --rllink-read-pickle, which alone tells its action space",
+                hint="say them, as with --rllink-env-steps and --rllink-activation; where the server sends a pickle, "
+                "let it be read, which alone tells its action space, its module and its connectors",
             )
 
     def _tell_bounds(self, kind: Kind) -> None:
@@ -515,19 +532,21 @@ class Driving:
 
     def _tell_unfit(self, weights: Weights, error: ConfigurationError) -> None:
         self.trouble = f"its weights cannot be used: {error.message}"
-        log.error(
-            "the upstream's weights cannot be used",
-            upstream=str(self._link.address),
-            weights_seq_no=weights.seq_no,
-            reason=error.message,
-            hint=error.hint,
-        )
+        if self._unfit.due(error.message):
+            log.error(
+                "the upstream's weights cannot be used",
+                upstream=str(self._link.address),
+                weights_seq_no=weights.seq_no,
+                reason=error.message,
+                hint=error.hint,
+            )
 
     def _in_force(self, weights: Weights) -> None:
         assert self._made is not None
         self.learner.in_force(weights, self._made)
         self.weights_seq_no = weights.seq_no
         self.trouble = ""
+        self._unfit = SparingMore()
 
     # --- learning ----------------------------------------------------------------------------------------------------
 

@@ -22,11 +22,13 @@ from ospbridge.errors import (
     UpstreamLost,
 )
 from ospbridge.observe import logs
+from ospbridge.policy.rlmodule import same_activation
 from ospbridge.rllink.batches import split
 from ospbridge.rllink.exchanges import deliver, get_config, get_state, learn, newer_state
 from ospbridge.rllink.framing import LARGEST_BODY, LARGEST_TAKEN
 from ospbridge.rllink.messages import ModuleWeights
 from ospbridge.rllink.pickled_config import FoundConfig, config_in
+from ospbridge.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,6 +56,8 @@ class Making:
     normalize_actions: bool
     clip_actions: bool
     spaces: SaidSpaces
+    otherwise: str = ""
+    """Why the server's own policy would act otherwise than the one that is made here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,23 @@ class Wanted:
 
 def _said(*said: bool | None) -> bool | None:
     return next((value for value in said if value is not None), None)
+
+
+def _otherwise(upstream: Upstream, told: FoundConfig) -> str:
+    """Why the server's own policy would act otherwise than the one that is made here; empty where nothing says so."""
+    reasons = [told.unfamiliar] if told.unfamiliar else []
+    if told.connectors:
+        reasons.append(f"it has connectors of its own ({listed(told.connectors)})")
+    model = told.model
+    pairs = [("fcnet_activation", upstream.activation, model.fcnet_activation)]
+    if model.head_fcnet_hiddens:
+        pairs.append(("head_fcnet_activation", upstream.head_activation, model.head_fcnet_activation))
+    reasons += [
+        f"its {name} is {theirs}, and {ours} was said"
+        for name, ours, theirs in pairs
+        if ours is not None and theirs is not None and not same_activation(ours, theirs)
+    ]
+    return ", ".join(reasons)
 
 
 def _mark(weights: Weights) -> bytes:
@@ -136,6 +157,7 @@ class Learner:
         normalize_actions = _said(upstream.normalize_actions, told.normalize_actions)
         clip_actions = _said(upstream.clip_actions, told.clip_actions)
         spaces = SaidSpaces.of(told)
+        named = config.server is not None
         said = {
             "env_steps": steps,
             # An ONNX model, which the older servers send, has its activations inside.
@@ -143,6 +165,8 @@ class Learner:
             "head_activation": head_activation or pickled is None or told.defaults,
             "normalize_actions": normalize_actions is not None,
             "actions": spaces.action is not None or pickled is None,
+            "module": told.module is not None or pickled is None or named,
+            "connectors": told.connectors is not None or named,
         }
         return Wanted(
             steps or ENV_STEPS,
@@ -153,10 +177,11 @@ class Learner:
                 NORMALIZE_ACTIONS if normalize_actions is None else normalize_actions,
                 bool(clip_actions),
                 spaces,
+                "" if upstream.play_anyway else _otherwise(upstream, told),
             ),
             upstream.batch_mode or told.batch_mode,
             frozenset(name for name, known in said.items() if not known),
-            named=config.server is not None,
+            named=named,
         )
 
     def _found(self, pickled: bytes) -> FoundConfig:

@@ -17,6 +17,7 @@ import trio
 
 from ospbridge.errors import ConfigurationError, OspBridgeError, UpstreamLost, UpstreamNotFound
 from ospbridge.observe import logs
+from ospbridge.observe.sparing import SparingMore
 from ospbridge.record.spool import DEFAULT_LIMIT, WhenFull
 from ospbridge.rllink.client import ClientMachine
 from ospbridge.rllink.connecting import ConnectPlan, End, Limits
@@ -98,8 +99,10 @@ class Upstream:
     """Of the policy's layers, which no weights tell."""
     head_activation: str | None = None
     """Of the hidden layers of its head."""
-    read_pickle: bool = False
+    read_pickle: bool = True
     """Whether to read what only a server's pickle tells, without executing any of it."""
+    play_anyway: bool = False
+    """Whether to act for a server whose settings say that its own policy would act otherwise."""
     batch_mode: BatchMode | None = None
     explore: bool = True
     normalize_actions: bool | None = None
@@ -145,7 +148,6 @@ LINGER: Final = 600.0
 """... for so many seconds, ..."""
 LINGER_LESS: Final = 60.0
 """... or for so many where the daemon goes on, and has given the connection up."""
-SAID_AGAIN_AFTER: Final = 60.0
 
 
 class Connection:
@@ -306,7 +308,7 @@ class Link:
         self._on_change = on_change
         self._connection: Connection | None = None
         self._news = trio.lowlevel.ParkingLot()
-        self._said = ("", float("-inf"))
+        self._said = SparingMore()
 
     @property
     def connected(self) -> Connection | None:
@@ -420,10 +422,7 @@ class Link:
         self.error = error
         # Where it was raised leads to the connection, which keeps it as the reason: a circle, with what had come.
         strip_tracebacks(error)
-        now = trio.current_time()
-        said, when = self._said
-        if error.message != said or now >= when + SAID_AGAIN_AFTER:
-            self._said = (error.message, now)
+        if self._said.due(error.message):
             log.warning("upstream away", upstream=str(self.address), reason=error.message, hint=error.hint)
         self._on_change()
 

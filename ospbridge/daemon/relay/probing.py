@@ -65,7 +65,7 @@ async def probe(
     *,
     dialect: Dialect | None = None,
     within: float,
-    read_pickle: bool = False,
+    read_pickle: bool = True,
     largest: int = LARGEST_TAKEN,
 ) -> Finding:
     """Ask a server. ``within``: seconds until it must have answered, and for each question after that.

@@ -30,7 +30,7 @@ from ospbridge.errors import ConfigurationError, LocalProtocolError, OspBridgeEr
 from ospbridge.hub.status import SpoolStatus
 from ospbridge.interface import DiscreteSpace, chosen
 from ospbridge.observe import logs
-from ospbridge.observe.sparing import Sparing
+from ospbridge.observe.sparing import Sparing, SparingMore
 from ospbridge.observe.state import state_directory
 from ospbridge.record.spool import CLOSE_WITHIN, Made, Spool, SpoolFigures
 from ospbridge.rllink.batches import check_fragment, cut, split
@@ -176,7 +176,7 @@ class Shipping:
         self._suspicion = Suspicion()
         self._more = trio.Event()
         self._unreadable = Sparing()
-        self._misfit = Sparing()
+        self._misfit = SparingMore()
         self._doubtful = spool.found
         """Entries up to this number may have been read, when they were sent before."""
         self._again = _suffix()
@@ -286,7 +286,7 @@ class Shipping:
         fitting.ask_again()
         agent = f" of agent {fragments[0].agent!r}" if fragments[0].agent else ""
         self.trouble = f"episode {fragments[0].id}{agent} does not fit the upstream: {why}"
-        if self._misfit.due():
+        if self._misfit.due(why):
             log.error(
                 "experience does not fit the upstream",
                 upstream=str(self._link.address),

@@ -56,6 +56,8 @@ class TinyLearner:
         self.hang_up_in: list[int] = []
         """Rounds in which the connection ends without an answer, and nothing is learned: such as are still to begin."""
         self.connections = 0
+        self.given = 0
+        """How often weights were asked for without a batch."""
         self.wrong: list[str] = []
         self.delivered = 0
         """Batches whose weights were sent to whoever read."""
@@ -126,6 +128,7 @@ class TinyLearner:
         batch: tuple[EpisodeFragment, ...],
     ) -> bool:
         if not event.learned:
+            self.given += 1
             machine.send_state(self._sent())
             return True
         round_ = len(self.batches)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import sys
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -131,7 +133,7 @@ async def test_actions_are_stretched_and_limited_as_the_user_says_or_the_server_
         await learner.learned(2)
     assumed = [line.get("normalize_actions") for line in logs.of("RLlib's defaults are assumed")]
     if tells is None:
-        assert assumed == ([] if said else [True])
+        assert assumed == ([None] if said else [True])
     given = np.array([step["a"] for step in session.steps])
     drawn = np.concatenate([fragment.actions[:, 0] for batch in learner.batches for fragment in batch])
     assert np.abs(drawn).max() > 0.25
@@ -196,9 +198,10 @@ async def test_a_server_that_learns_for_other_actions_does_not_act(
     if choices:
         conductor.lockstep.held["a"].task.action_space = DiscreteSpace(choices)
     async with driving(learner, conductor, **TOLD):
-        await until(lambda: len(logs.of(UNUSABLE)) >= 2)
-    assert reason in logs.of(UNUSABLE)[0]["reason"]
-    assert "action space" in logs.of(UNUSABLE)[0]["hint"]
+        await until(lambda: learner.given >= 3)
+    (line,) = logs.of(UNUSABLE)
+    assert reason in line["reason"]
+    assert "action space" in line["hint"]
     assert session.steps == []
     assert learner.batches == []
 
@@ -210,9 +213,57 @@ async def test_actions_that_a_server_does_not_tell_are_assumed_and_that_is_told(
     learner = Told({"action_space": spaces.Box(-1, 1, (1,))})
     async with driving(learner, read_pickle=read):
         await learner.learned(2)
-    assumed = logs.of("RLlib's defaults are assumed")
-    assert [line.get("actions") for line in assumed] == ([] if read else ["a box of 1 number"])
-    assert all("--rllink-read-pickle" in line["hint"] for line in assumed)
+    (line,) = logs.of("RLlib's defaults are assumed")
+    assert line.get("actions") == (None if read else "a box of 1 number")
+    # These settings are a dict, which names no class.
+    assert line["module"] == "RLlib's own of PPO"
+    assert line["connectors"] == "none"
+    assert "let it be read" in line["hint"]
+
+
+@pytest.mark.parametrize(
+    "said, model, by_hand, reason",
+    [
+        ({"_rl_module_spec": {"module_class": Path}}, {}, {}, "its module is pathlib"),
+        ({"_env_to_module_connector": math.sqrt}, {}, {}, "env_to_module_connector math.sqrt"),
+        ({"_learner_connector": math.sqrt}, {}, {}, "learner_connector math.sqrt"),
+        ({}, {"fcnet_activation": "relu"}, {"activation": "tanh"}, "is relu, and tanh was said"),
+        (
+            {},
+            {"head_fcnet_hiddens": [8], "head_fcnet_activation": "relu"},
+            {"head_activation": "elu"},
+            "head_fcnet_activation is relu, and elu was said",
+        ),
+    ],
+    ids=["module", "connector", "learner connector", "activation", "head activation"],
+)
+async def test_a_server_whose_own_policy_would_act_otherwise_is_refused_unless_it_is_played_anyway(
+    said: dict[str, Any], model: dict[str, Any], by_hand: dict[str, Any], reason: str, logs: Logs
+) -> None:
+    learner = Told(said, model=model)
+    session, conductor = world()
+    async with driving(learner, conductor, **(TOLD | by_hand)) as relay:
+        await until(lambda: learner.given >= 3)
+        assert reason in relay.status.trouble
+    (line,) = logs.of(UNUSABLE)
+    assert "--rllink-play-anyway" in line["hint"]
+    assert session.steps == []
+    async with driving(learner, **(TOLD | by_hand), play_anyway=True):
+        await learner.learned(2)
+
+
+@pytest.mark.parametrize("by_hand", ["Swish", "relu"])
+async def test_settings_that_nobody_reads_refuse_nothing_and_other_names_of_a_function_are_no_other(
+    by_hand: str, logs: Logs
+) -> None:
+    learner = Told(
+        {"_learner_connector": math.sqrt} if by_hand == "relu" else {}, model={"fcnet_activation": "silu"}
+    )
+    learner.activation = by_hand
+    async with driving(learner, **(TOLD | {"activation": by_hand, "read_pickle": by_hand != "relu"})):
+        await learner.learned(2)
+    (line,) = logs.of("RLlib's defaults are assumed")
+    assert line["connectors"] == "none"
 
 
 @pytest.mark.parametrize("most", [1.0, 3.0])

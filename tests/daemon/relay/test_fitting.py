@@ -131,7 +131,7 @@ async def test_what_weights_do_not_tell_is_told_once_for_each_connection(
     feed: Feed, config: SetConfig | None, weights: Weights, reason: str | None, logs: Logs
 ) -> None:
     feed.server.config, feed.server.weights = config or feed.server.config, weights
-    async with feed.feeding() as relay:
+    async with feed.feeding(read_pickle=False) as relay:
         player = feed.player()
         for _ in range(3):
             await player.play()
@@ -142,7 +142,7 @@ async def test_what_weights_do_not_tell_is_told_once_for_each_connection(
     assert len(lines) == (reason is not None)
     assert all(str(reason) in line["reason"] for line in lines)
     if config is not None:
-        assert "--rllink-read-pickle" in lines[0]["hint"]
+        assert "--no-rllink-read-pickle" in lines[0]["hint"]
 
 
 @pytest.mark.parametrize(
