@@ -186,7 +186,7 @@ class StepBarrier:
         """See to it that it is told once the step is over. False where its own task must wait."""
         if not (self.begun or self.due):
             self._lockstep.await_step(now)
-            if self._lockstep.deadlines.suspended:
+            if self._lockstep.deadlines.suspensions:
                 return False
             if self._minding:
                 self._minding.unpark_all()
@@ -251,12 +251,12 @@ class StepBarrier:
             lockstep.playing != movers
             or lockstep.action_repeat != 1
             or supervisor.busy_since is not None
-            or not supervisor.ready
+            or supervisor.loss is not None
+            or supervisor.session is None
             or self._observers.channels
-            or lockstep.deadlines.suspended
+            or lockstep.deadlines.suspensions
         ):
             return False
-        assert supervisor.session is not None
         requests = supervisor.session.requests
         if requests is not self._requests or movers is not self._movers:
             if [request.name for request in requests] != [mover.name for mover in movers]:
@@ -268,11 +268,12 @@ class StepBarrier:
         self,
         moves: Sequence[tuple[Attachment, bytes]],
         inputs: Sequence[NDArray[np.float32] | bytes] | None,
+        began: float,
     ) -> bool:
         """One step of those who may; what it brought is in each one's ``feedback``. Raises as ``act``.
 
-        ``inputs`` may be missing where it is one only. False where the step takes longer, or ends something: they have
-        acted, and where it has ``begun`` ``run`` must follow.
+        ``inputs`` may be missing where it is one only; ``began`` is now. False where the step takes longer, or ends
+        something: they have acted, and where it has ``begun`` ``run`` must follow.
         """
         lockstep, session = self._lockstep, self._supervisor.session
         assert session is not None
@@ -281,8 +282,6 @@ class StepBarrier:
         if inputs is None:
             ((attachment, data),) = moves
             inputs = [self._read(attachment, data)]
-        clock = session.clock
-        began = clock()
         try:
             outcomes = session.try_step(inputs)
         except OspBridgeError:
@@ -293,7 +292,7 @@ class StepBarrier:
             lockstep.act(self._movers, inputs)
             self._ended = None
         else:
-            self._stats.stepped(clock() - began)
+            self._stats.stepped(session.clock() - began)
             ended = lockstep.stepped(outcomes)
             playing = lockstep.playing
             if not ended and not session.machine.notices:

@@ -27,8 +27,8 @@ class SuspendedDeadlines:
     """
 
     def __init__(self) -> None:
-        self._suspensions: dict[object, tuple[float, str]] = {}
-        """Until when, and why, by who waits."""
+        self.suspensions: dict[object, tuple[float, str]] = {}
+        """Until when, and why, by who has not resumed yet."""
         self._suspended = 0.0
         """Seconds in all, until ``_counted``."""
         self._counted = 0.0
@@ -36,38 +36,33 @@ class SuspendedDeadlines:
     def suspend(self, who: object, now: float, seconds: float, reason: str) -> None:
         """For ``seconds`` at most, or until ``who`` resumes."""
         self._count(now)
-        self._suspensions[who] = (now + seconds, reason)
+        self.suspensions[who] = (now + seconds, reason)
 
     def resume(self, who: object, now: float) -> None:
         """``who`` waits no more. Safe to call again."""
         self._count(now)
-        self._suspensions.pop(who, None)
-
-    @property
-    def suspended(self) -> bool:
-        """Somebody has not resumed yet."""
-        return bool(self._suspensions)
+        self.suspensions.pop(who, None)
 
     @property
     def reason(self) -> str:
         """Why, by who may wait longest."""
-        return max(self._suspensions.values())[1] if self._suspensions else ""
+        return max(self.suspensions.values())[1] if self.suspensions else ""
 
     def until(self, who: object) -> float:
         """Until when ``who`` may wait; 0 where it does not."""
-        return self._suspensions.get(who, (0.0, ""))[0]
+        return self.suspensions.get(who, (0.0, ""))[0]
 
     def left(self, now: float) -> float:
         """Seconds that deadlines may still stand; 0 where they run."""
-        return max((until - now for until, _ in self._suspensions.values() if until > now), default=0.0)
+        return max((until - now for until, _ in self.suspensions.values() if until > now), default=0.0)
 
     def next_end(self, now: float) -> float:
         """When the next of them may wait no longer; infinity where nobody does."""
-        return min((until for until, _ in self._suspensions.values() if until > now), default=math.inf)
+        return min((until for until, _ in self.suspensions.values() if until > now), default=math.inf)
 
     def elapsed(self, now: float) -> float:
         """``now``, less all the time for which deadlines stood."""
-        if self._suspensions:
+        if self.suspensions:
             self._count(now)
         return now - self._suspended
 
@@ -76,8 +71,8 @@ class SuspendedDeadlines:
         return now + deadline - self.elapsed(now) + self.left(now)
 
     def _count(self, now: float) -> None:
-        if self._suspensions:
-            latest = max(self._suspensions.values())[0]
+        if self.suspensions:
+            latest = max(self.suspensions.values())[0]
             self._suspended += max(0.0, min(now, latest) - self._counted)
         self._counted = now
 

@@ -392,7 +392,7 @@ class Supervisor:
         self._joined = joined
         self._stats = stats
         self._launcher = launcher
-        self._loss: _Loss | None = None
+        self.loss: _Loss | None = None
         """Why the session must be rebuilt."""
         self._joiner: _Joiner | None = None
         """None before the first run."""
@@ -404,17 +404,17 @@ class Supervisor:
     @property
     def broken(self) -> str:
         """Why the session must be rebuilt; empty where there is none to be, or it is sound."""
-        return self._loss.error.message if self._loss is not None else ""
+        return self.loss.error.message if self.loss is not None else ""
 
     @property
     def free(self) -> bool:
         """Rebuilding the session that was given up costs nothing."""
-        return self._loss is not None and self._loss.free
+        return self.loss is not None and self.loss.free
 
     @property
     def ready(self) -> bool:
         """The simulator is joined."""
-        return self.session is not None and self._loss is None
+        return self.session is not None and self.loss is None
 
     @property
     def given_up_hint(self) -> str:
@@ -432,7 +432,7 @@ class Supervisor:
 
     def ended(self, error: OspBridgeError) -> None:
         """``run`` has: the simulator is not joined any more, though others may be."""
-        self._loss = None
+        self.loss = None
         self.connection = _Connection(f"given up: {error.message}", error.hint, given_up=True)
 
     def tried_again_after(self, seconds: float) -> None:
@@ -446,7 +446,7 @@ class Supervisor:
         if self._listening is not None:
             self._listening.cancel()
         async with self._lock:
-            if self.session is None or self._loss is not None:
+            if self.session is None or self.loss is not None:
                 raise SessionLost(self.broken or "the session is being rebuilt")
             yield self.session
 
@@ -457,15 +457,15 @@ class Supervisor:
 
     def give_up(self, error: OspBridgeError) -> None:
         """The session cannot be used any more."""
-        if self._loss is not None:
+        if self.loss is not None:
             return
         session = self.session
         risk = {}
         if session is None:
-            self._loss = _Loss(error)
+            self.loss = _Loss(error)
         else:
             absence = PortProbe(session.server) if session.over else None
-            self._loss = _Loss(error, costs_nothing(error, session.machine), absence)
+            self.loss = _Loss(error, costs_nothing(error, session.machine), absence)
             if session.machine.foreign and session.machine.episode.request_outstanding:
                 risk = {"leaving_may_step": sorted(session.machine.foreign)}
         if self._listening is not None:
@@ -475,7 +475,7 @@ class Supervisor:
 
     def changed(self) -> None:
         """Somebody came, went, ended an episode, or gave up the session: it may be time to listen, or to rebuild."""
-        if self._idle and self.busy_since is None and (self._loss is not None or not self._lockstep.playing):
+        if self._idle and self.busy_since is None and (self.loss is not None or not self._lockstep.playing):
             self._idle.unpark_all()
 
     async def run(self) -> Never:
@@ -489,8 +489,8 @@ class Supervisor:
         try:
             await self._stay_joined()
         finally:
-            if self._loss is not None and self._loss.absence is not None:
-                self._loss.absence.close()
+            if self.loss is not None and self.loss.absence is not None:
+                self.loss.absence.close()
 
     async def _stay_joined(self) -> Never:
         if self._joiner is None:
@@ -511,7 +511,7 @@ class Supervisor:
                 session.inherit(previous)
             previous = session
             unfit = await self._keep(session, interfaces, joiner)
-            loss = self._loss
+            loss = self.loss
             assert loss is not None
             self.connection = _Connection(loss.error.message, "" if unfit is None else unfit.hint)
             if unfit is None:
@@ -540,25 +540,25 @@ class Supervisor:
             await self._take_agents(session, interfaces)
             # Only now: whoever finds it joined may attach.
             self.session = session
-            self._loss = None
+            self.loss = None
             self.connection = _Connection("joined")
             self._joined()
             await self._listen_until_broken(session)
             if (
-                self._loss is not None
-                and isinstance(self._loss.error, BarrierStuck)
+                self.loss is not None
+                and isinstance(self.loss.error, BarrierStuck)
                 and session.machine.foreign
             ):
                 await joiner.restart(session, sorted(session.machine.foreign), self.broken)
         except (SessionLost, QueryTimeout) as error:
             if self.session is not None:
                 raise
-            self._loss = _Loss(error, absence=PortProbe(session.server) if session.over else None)
+            self.loss = _Loss(error, absence=PortProbe(session.server) if session.over else None)
         except OspBridgeError as error:
             # At first, before any agents were taken, it may be a mistake of the user's.
             if self.session is not None or not self._lockstep.held:
                 raise
-            self._loss = _Loss(error)
+            self.loss = _Loss(error)
             unfit = error
         finally:
             self.session = None
@@ -618,9 +618,9 @@ class Supervisor:
     async def _listen_until_broken(self, session: TrioSession) -> None:
         """Listen to the simulator while nobody plays; returns when the session is broken and nobody uses it."""
         while True:
-            if self.busy_since is not None or (self._lockstep.playing and self._loss is None):
+            if self.busy_since is not None or (self._lockstep.playing and self.loss is None):
                 await self._idle.park()
-            elif self._loss is not None:
+            elif self.loss is not None:
                 return
             else:
                 async with self._lock:
@@ -633,7 +633,7 @@ class Supervisor:
             await session.wait_readable()
         silent = self._listening.cancelled_caught
         self._listening = None
-        if silent and self.busy_since is None and self._loss is None:
+        if silent and self.busy_since is None and self.loss is None:
             try:
                 await session.agents()
             except OspBridgeError as error:

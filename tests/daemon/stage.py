@@ -232,7 +232,7 @@ class Absent:
         """Whether the step was over at once; whatever is left of it is run, as by who leads at a hub."""
         barrier = self.conductor.barrier
         assert barrier.may_step_at_once([self.attachment])
-        if barrier.step_at_once([(self.attachment, inputs(value))], None):
+        if barrier.step_at_once([(self.attachment, inputs(value))], None, trio.current_time()):
             return True
         self.acting = [self.attachment]
         barrier.leave(self, trio.current_time())

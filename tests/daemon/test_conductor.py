@@ -401,7 +401,7 @@ async def test_a_reset_that_finds_the_session_lost_is_tried_again_once_it_is_reb
     async def rebuilt() -> None:
         while not session.seeds:
             await trio.sleep(0.1)
-            conductor._supervisor._loss = None
+            conductor._supervisor.loss = None
             conductor._changed()
 
     with trio.fail_after(60):

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     Move = tuple[Attachment, bytes]
 
-__all__ = ["MOST_PATTERNS", "HubAnswers", "LoneStep", "Recurrence"]
+__all__ = ["MOST_PATTERNS", "HubAnswers", "LoneStep", "RequestTemplate"]
 
 MOST_PATTERNS: Final = 1024
 """Names and globs that one request may give."""
@@ -240,7 +240,7 @@ class LoneStep(NamedTuple):
     size: int
 
 
-class Recurrence:
+class RequestTemplate:
     """The latest step of a connection, and those of the same agents that follow it."""
 
     __slots__ = (

@@ -7,13 +7,14 @@ common case needs no switch of tasks; whatever else happens wakes the task, whic
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from ospbridge.daemon.attachment import Driver
 from ospbridge.daemon.episodes import STOPPED
-from ospbridge.daemon.hub.answers import HubAnswers, Recurrence
+from ospbridge.daemon.hub.answers import HubAnswers, RequestTemplate
 from ospbridge.errors import (
     ConfigurationError,
     HubError,
@@ -64,12 +65,12 @@ LONGEST_NAME: Final = 200
 class HubStream:
     """Over a non-blocking socket, which ``close`` closes."""
 
-    __slots__ = ("_incoming", "_outgoing", "_socket", "unsent")
+    __slots__ = ("_incoming", "_outgoing", "socket", "unsent")
 
     def __init__(self, sock: socket.socket) -> None:
         self.unsent = bytearray()
         """What found no room."""
-        self._socket = sock
+        self.socket = sock
         self._incoming = Incoming()
         self._outgoing = bytearray()
 
@@ -87,7 +88,7 @@ class HubStream:
         message = None if incoming.empty else incoming.next_message()
         while message is None:
             try:
-                count = self._socket.recv_into(incoming.space())
+                count = self.socket.recv_into(incoming.space())
             except BlockingIOError:
                 return None
             if not count:
@@ -102,7 +103,7 @@ class HubStream:
         """
         if not self._incoming.empty:
             return None
-        data = self._socket.recv(lone.size + MORE)
+        data = self.socket.recv(lone.size + MORE)
         if len(data) == lone.size and data.startswith(lone.head):
             return data[len(lone.head) :]
         if not data:
@@ -111,7 +112,7 @@ class HubStream:
         return None
 
     async def wait_readable(self) -> None:
-        await trio.lowlevel.wait_readable(self._socket)
+        await trio.lowlevel.wait_readable(self.socket)
 
     def put(self, reply: HubReply | bytearray) -> bool:
         """Send a reply, or one that is written already; False where not all of it found room. Raises OSError."""
@@ -129,7 +130,7 @@ class HubStream:
             unsent += outgoing
             return False
         try:
-            sent = self._socket.send(outgoing)
+            sent = self.socket.send(outgoing)
         except BlockingIOError:
             sent = 0
         if sent == len(outgoing):
@@ -148,9 +149,9 @@ class HubStream:
         with trio.fail_after(PATIENCE):
             while unsent:
                 try:
-                    del unsent[: self._socket.send(unsent)]
+                    del unsent[: self.socket.send(unsent)]
                 except BlockingIOError:
-                    await trio.lowlevel.wait_writable(self._socket)
+                    await trio.lowlevel.wait_writable(self.socket)
 
     def tell_held(self, seconds: float, reason: str) -> None:
         """Tell the client, which waits for a reply, that it may take longer: its deadline counts from then on."""
@@ -159,7 +160,7 @@ class HubStream:
         # A client that waits has read all there was, so that a notice this small finds room; if not, it goes first
         # when the reply goes.
         try:
-            sent = self._socket.send(notice) if not self.unsent else 0
+            sent = self.socket.send(notice) if not self.unsent else 0
         except BlockingIOError:
             sent = 0
         except (OSError, ConfigurationError):
@@ -168,8 +169,8 @@ class HubStream:
         self.unsent += notice[sent:]
 
     def close(self) -> None:
-        trio.lowlevel.notify_closing(self._socket)
-        self._socket.close()
+        trio.lowlevel.notify_closing(self.socket)
+        self.socket.close()
 
 
 class HubConnection:
@@ -190,22 +191,17 @@ class HubConnection:
         self.needed = False
         """The task has something to do."""
         self.acting: Sequence[Attachment] = ()
-        self._socket = sock
         self._stream = HubStream(sock)
         self._host = host
-        self._conductor = conductor
         self._barrier = conductor.barrier
-        self._status = status
+        self._answers_for = partial(HubAnswers, conductor, status=status)
         self._watch = watch
-        self._welcome = Welcome(VERSION)
         self._answers: HubAnswers | None = None
-        self._request: HubRequest | None = None
-        """What was read for the task."""
-        self._trouble: Exception | None = None
-        """Why nothing more can be read or sent, in words for the task."""
+        self._arrived: HubRequest | Exception | None = None
+        """What was read for the task, or why nothing more can be read or sent."""
         self._moves: list[tuple[Attachment, bytes]] = []
         """The actions of the step that is under way without the task."""
-        self._recurrence = Recurrence()
+        self._template = RequestTemplate()
         self._again = False
         """The step that is to be answered is one step more."""
         self._resting = False
@@ -225,7 +221,7 @@ class HubConnection:
                     reply = await self._step(request, answers)
                 else:
                     if isinstance(request, (Reset, Attach, Detach)):
-                        self._recurrence.forget()
+                        self._template.forget()
                     reply = await answers.answer(request)
                 await self._stream.send(reply)
                 if not isinstance(reply, (Feedbacks, bytearray)):
@@ -245,13 +241,13 @@ class HubConnection:
             self.hung_up()
             self._stream.close()
             # Both lead back here, and the buffers would wait for Python to look for such circles.
-            self._answers = self._trouble = None
+            self._answers = self._arrived = None
 
     def hung_up(self, why: str = "the connection to its environment ended") -> None:
         """The client is gone: its agents rest, and nobody waits for them."""
         self._moves = []
         self.acting = ()
-        self._recurrence.forget()
+        self._template.forget()
         if self._answers is not None:
             self._answers.leave(why)
 
@@ -281,12 +277,12 @@ class HubConnection:
         name = hello.client[:LONGEST_NAME] or "a client"
         # Its certificate vouches for another host's; the kernel knows no process of one, nor of a container beside the
         # daemon's. Containers behind one address have equal numbers, nearly always 1.
-        known = 0 if self._host else peer_pid(self._socket)
+        known = 0 if self._host else peer_pid(self._stream.socket)
         pid = hello.pid if self._host else known
         process = "" if known else hello.process[:LONGEST_NAME]
         driver = Driver(name, pid, self._host, self._stream.tell_held, self._watch is not None, process)
-        answers = self._answers = HubAnswers(self._conductor, driver, self._status)
-        await self._stream.send(self._welcome)
+        answers = self._answers = self._answers_for(driver)
+        await self._stream.send(Welcome(VERSION))
         return answers
 
     # --- the task --------------------------------------------------------------------------------------------------
@@ -294,9 +290,9 @@ class HubConnection:
     async def _next(self) -> HubRequest:
         """The next request that needs the task. Raises ConnectionResetError at the end of the stream."""
         while True:
-            if self._trouble is not None:
-                raise self._trouble
-            request, self._request = self._request, None
+            if isinstance(self._arrived, Exception):
+                raise self._arrived
+            request, self._arrived = self._arrived, None
             if request is None and not self._moves and (message := self._stream.message()) is not None:
                 request = decode_request(message)
                 if (
@@ -352,7 +348,7 @@ class HubConnection:
             await self._barrier.step(moves)
         except OspBridgeError as error:
             return Refusal.of(error)
-        numbers = self._recurrence.reply() if self._again else None
+        numbers = self._template.reply() if self._again else None
         return answers.stepped(moves) if numbers is None else numbers
 
     def _moves_of(
@@ -361,9 +357,9 @@ class HubConnection:
         """Whom it acts for, and how, with the inputs where they were read at once. Raises OspBridgeError."""
         self._again = isinstance(request, Again)
         if isinstance(request, Again):
-            return self._recurrence.moves(request.actions)
+            return self._template.moves(request.actions)
         moves = answers.moves(request)
-        self._recurrence.learn(moves if type(request) is Step else ())
+        self._template.learn(moves if type(request) is Step else ())
         return moves, None
 
     # --- without the task ------------------------------------------------------------------------------------------
@@ -381,7 +377,7 @@ class HubConnection:
             return False
         stream = self._stream
         try:
-            lone = self._recurrence.lone
+            lone = self._template.lone
             if lone is not None:
                 try:
                     action = stream.action(lone)
@@ -389,44 +385,21 @@ class HubConnection:
                     return False
                 if action is not None:
                     self._again = True
-                    moves = [(lone.mover, action)]
-                    if at_once and self._barrier.may_step_at_once(self._recurrence.movers):
-                        self._step_at_once(moves, None, now)
-                    else:
-                        self._act(moves, now)
+                    self._act([(lone.mover, action)], now, at_once=at_once)
                     return True
             message = stream.message()
             if message is None:
                 return False
             request = decode_request(message)
             if self._answers is not None and isinstance(request, (Again, Step, AnnotatedStep)):
+                self._more = not stream.empty
                 self._take(request, self._answers, now, at_once=at_once)
                 return True
-            self._request = request
+            self._arrived = request
         except (OSError, RemoteProtocolError, ConfigurationError) as error:
-            self._trouble = error
+            self._arrived = error
         self._wake()
         return True
-
-    def _step_at_once(
-        self,
-        moves: list[tuple[Attachment, bytes]],
-        inputs: Sequence[NDArray[np.float32] | bytes] | None,
-        now: float,
-    ) -> None:
-        barrier = self._barrier
-        try:
-            over = barrier.step_at_once(moves, inputs)
-        except OspBridgeError as error:
-            self._answered(Refusal.of(error))
-            return
-        if over:
-            self._answer(moves)
-            return
-        self._moves = moves
-        self.acting = self._recurrence.movers
-        if not barrier.leave(self, now):
-            self._wake()
 
     def _take(
         self, request: Again | Step | AnnotatedStep, answers: HubAnswers, now: float, *, at_once: bool
@@ -435,21 +408,24 @@ class HubConnection:
             moves, inputs = self._moves_of(request, answers)
         except OspBridgeError as error:
             self._answered(Refusal.of(error))
-            return
-        if at_once and inputs is not None and self._barrier.may_step_at_once(self._recurrence.movers):
-            self._step_at_once(moves, inputs, now)
         else:
-            self._act(moves, now, inputs)
+            self._act(moves, now, inputs, at_once=at_once and self._again)
 
     def _act(
         self,
         moves: list[tuple[Attachment, bytes]],
         now: float,
         inputs: Sequence[NDArray[np.float32] | bytes] | None = None,
+        *,
+        at_once: bool,
     ) -> None:
-        barrier = self._barrier
+        barrier, movers = self._barrier, self._template.movers
+        acting: Sequence[Attachment]
         try:
-            acting = barrier.act(moves, inputs)
+            if at_once and (inputs is not None or len(moves) == 1) and barrier.may_step_at_once(movers):
+                acting = () if barrier.step_at_once(moves, inputs, now) else movers
+            else:
+                acting = barrier.act(moves, inputs)
         except OspBridgeError as error:
             self._answered(Refusal.of(error))
             return
@@ -470,16 +446,16 @@ class HubConnection:
 
     def _answer(self, moves: Sequence[tuple[Attachment, bytes]]) -> None:
         assert self._answers is not None
-        numbers = self._recurrence.reply() if self._again else None
+        numbers = self._template.reply() if self._again else None
         self._answered(self._answers.stepped(moves) if numbers is None else numbers)
 
     def _answered(self, reply: HubReply | bytearray) -> None:
         try:
             sent = self._stream.put(reply)
         except (OSError, ConfigurationError) as error:
-            self._trouble = error
+            self._arrived = error
             sent = False
-        if not sent or self._more or not self._stream.empty:
+        if self._more or not sent:
             self._more = False
             self._wake()
 

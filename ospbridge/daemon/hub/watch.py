@@ -134,7 +134,7 @@ class HubWatch:
         self.led = True
         barrier = self._barrier
         clock = trio.lowlevel.current_clock().current_time
-        looked = checked = clock()
+        now = looked = checked = clock()
         try:
             while not mine.needed:
                 if barrier.due:
@@ -142,7 +142,11 @@ class HubWatch:
                         # Its client may want something else while the step lasts.
                         return
                     await barrier.run()
-                elif not (self._prompt and self._look_at(mine, clock())) and not self._look_long(mine):
+                elif (
+                    not (self._prompt and not mine.acting and mine.readable(now, at_once=True))
+                    # It may have acted already, or nothing has come for it.
+                    and not self._look_long(mine)
+                ):
                     self._in_vain = min(2 * self._in_vain + 1, LONGEST_REST)
                     self._not_again = self._in_vain
                     return
@@ -163,10 +167,6 @@ class HubWatch:
         finally:
             self.led = False
             barrier.summon()
-
-    def _look_at(self, mine: Watched, now: float) -> bool:
-        """Hand out what has come for that one, unless it has acted already."""
-        return not mine.acting and mine.readable(now, at_once=True)
 
     def _look_long(self, mine: Watched) -> bool:
         spinning = self._spinning

@@ -573,7 +573,7 @@ async def test_a_lost_simulator_drops_out_and_comes_back_in() -> None:
         lived = len(second.steps)
         await learner.learns(5)
         assert len(second.steps) == lived
-        conductors[1]._supervisor._loss = None
+        conductors[1]._supervisor.loss = None
         conductors[1]._changed()
         await until(lambda: len(second.steps) > lived + 20)
         await learner.learns(3)
