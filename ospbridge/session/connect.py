@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.osp.client import Exchange
     from ospbridge.osp.profile import Profile
-    from ospbridge.session.lease import Lease, LeaseFile
+    from ospbridge.session.lease import LeaseFile
 
 __all__ = [
     "GOODBYES",
@@ -329,7 +329,8 @@ class DeadSession:
     Its handler is connected to the dead client's address, so its successor binds that very port. ``close`` must follow.
     """
 
-    def __init__(self, lease: Lease, file: LeaseFile, limits: Limits) -> None:
+    def __init__(self, file: LeaseFile, limits: Limits) -> None:
+        self._file, lease = file, file.lease
         profile = replace(
             PROFILES[lease.profile], end_marker=lease.marked or PROFILES[lease.profile].end_marker
         )
@@ -341,7 +342,6 @@ class DeadSession:
         machine, exchange = machine_to_leave(
             profile, limits, lease.agents.values(), peer=f"the old handler {handler}", events=lease.events
         )
-        self._lease, self._file = lease, file
         # From here on, since the server may read on as soon as it hears the goodbye.
         surplus = surplus_port(sock, lease.endpoint, profile, lease.owed)
         self._channel = Channel(sock, machine, port=handler.port, surplus=surplus)
@@ -349,36 +349,36 @@ class DeadSession:
 
     def close(self, *, silence_counts: bool) -> tuple[str, ...]:
         """Behind the goodbye. The lease is gone, or is left to the next one. Returns the agents that were freed."""
-        goodbye, channel, server = self.goodbye, self._channel, self._lease.endpoint
+        goodbye, channel, lease = self.goodbye, self._channel, self._file.lease
         channel.sock.close()
         if channel.surplus is not None:
             channel.surplus.sock.close()
-        GOODBYES.note(server)
+        GOODBYES.note(lease.endpoint)
         if isinstance(goodbye.error, SessionLost) and not isinstance(goodbye.error, SessionEvicted):
-            note_loss(server, self._lease.agents, "was found dead")
+            note_loss(lease.endpoint, lease.agents, "was found dead")
         heard = goodbye.confirmed or goodbye.error is not None or channel.gone
         if heard or silence_counts:
-            self._file.tried(self._lease, heard=heard)
+            self._file.tried(heard=heard)
         else:
             # Whoever goes on without it must not keep it locked: its agents would stay taken for as long.
             self._file.abandon()
-        return tuple(self._lease.agents) if goodbye.confirmed else ()
+        return tuple(lease.agents) if goodbye.confirmed else ()
 
 
 def _dead_sessions(
     server: Endpoint, directory: Path | None, limits: Limits, no_later: float | None
 ) -> Iterator[DeadSession]:
-    for lease, file in stale_leases(server, directory):
+    for file in stale_leases(server, directory):
         if no_later is not None:
             limits = replace(limits, close=max(min(limits.close, no_later - monotonic()), 0.01))
         try:
-            yield DeadSession(lease, file, limits)
+            yield DeadSession(file, limits)
         except BaseException as error:
             # Its host may be gone for good. Or its port is somebody else's just now, or still that of the dead: the
             # system closes what a killed process had open in an order of its own, a lock perhaps before a socket.
             lost = isinstance(error, KeyError | OSError)
             if lost and no_later is None:
-                file.tried(lease, heard=False)
+                file.tried(heard=False)
             else:
                 file.abandon()
             if not lost:

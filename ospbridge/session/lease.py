@@ -21,7 +21,7 @@ from collections import Counter
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
@@ -51,11 +51,6 @@ RECENT: Final = 60.0
 """Seconds for which a simulator may be letting go of agents whose handler is gone."""
 KEPT: Final = 256
 """Lost agents that are remembered."""
-NOT_SAID: Final = (
-    "`ospbridge restart-communication` says goodbye in its name, and so does whatever takes agents, "
-    "`ospbridge connect` for one"
-)
-IN_VAIN: Final = "nobody heard the goodbye that was said in its name: restart the simulator"
 FREE_ALL: Final = "`ospbridge restart-communication` frees all agents (it disconnects every client)"
 
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
@@ -91,18 +86,28 @@ class Lease(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LeaseFile:
-    """A lease that is ours, or was taken over. A directory that cannot be written costs the lease only."""
+    """A lease that is ours, or was found. A directory that cannot be written costs the lease only."""
 
-    def __init__(self, directory: Path | None = None, *, place: tuple[int, Path] | None = None) -> None:
+    lease: Lease
+    """What it says, once it was written or read."""
+
+    def __init__(self, directory: Path | None = None) -> None:
         self._directory = directory
-        self.place = place
+        self.place: tuple[int, Path] | None = None
         """Its descriptor, whose lock is held, and its path; None where it was not written, or was let go."""
+        self.path: Path | None = None
+        """Where it is, or was."""
+        self.age = 0.0
+        """Seconds from the session's own last word to the moment at which it was found."""
+        self.held = False
+        """It was found in the hands of a session that lives, or of its guardian."""
         self._owner = os.getpid()
 
     def write(self, lease: Lease) -> None:
         """Make or replace it; the lock is held from the first write on. Where that fails, what was there stays."""
+        self.lease = lease
         with suppress(OSError):
-            path = self.path
+            path = self.path if self.place is not None else None
             if path is None:
                 directory = self._directory or runtime_directory() / "leases"
                 # Whoever may write to the one above could put another in its place.
@@ -113,12 +118,7 @@ class LeaseFile:
                 path = directory / f"{lease.local_port}-{lease.handler_port}{SUFFIX}"
             place = _made(path, lease), path
             self.abandon()
-            self.place = place
-
-    @property
-    def path(self) -> Path | None:
-        """Where it is, if it is there."""
-        return None if self.place is None else self.place[1]
+            self.place, self.path = place, path
 
     @property
     def stands(self) -> bool:
@@ -130,11 +130,6 @@ class LeaseFile:
         except OSError:
             return False
 
-    def age(self) -> float:
-        """Seconds since the session wrote it last."""
-        assert self.place is not None
-        return max(time.time() - os.fstat(self.place[0]).st_mtime, 0.0)
-
     def remove(self) -> None:
         """The agents were given back, and the goodbye was heard."""
         if self.place is not None:
@@ -142,20 +137,20 @@ class LeaseFile:
                 self.place[1].unlink()
         self.abandon()
 
-    def tried(self, lease: Lease, *, heard: bool) -> None:
+    def tried(self, *, heard: bool) -> None:
         """A successor has tried to free the agents; ``heard``: somebody or nobody was there, instead of silence.
 
         A place without agents keeps nobody waiting but who says goodbye for it in vain: once is enough.
         """
-        if heard or not lease.agents or lease.tries + 1 >= TRIES:
+        tries = self.lease.tries + 1
+        if heard or not self.lease.agents or tries >= TRIES:
             self.remove()
             return
-        age = self.age()
-        self.write(msgspec.structs.replace(lease, tries=lease.tries + 1))
+        self.write(msgspec.structs.replace(self.lease, tries=tries))
         assert self.place is not None
         with suppress(OSError):
-            # It is still that of the session's own last word.
-            os.utime(self.place[0], (time.time(), time.time() - age))
+            # Its age is still that of the session's own last word.
+            os.utime(self.place[0], (time.time(), time.time() - self.age))
         self.abandon()
 
     def abandon(self) -> None:
@@ -211,10 +206,10 @@ def _believed(directory: Path) -> bool:
     )
 
 
-def _leases(server: Endpoint, directory: Path | None) -> Iterator[tuple[Lease, LeaseFile, bool]]:
-    """Leases with ``server`` in a directory that is to be believed, and whether each is locked for us now.
+def _leases(server: Endpoint, directory: Path | None) -> Iterator[LeaseFile]:
+    """Leases with ``server`` in a directory that is to be believed, locked for us now unless they are ``held``.
 
-    Whoever asks removes or abandons it. Not locked: somebody else holds it.
+    Whoever asks removes or abandons each.
     """
     directory = directory or runtime_directory() / "leases"
     try:
@@ -226,64 +221,56 @@ def _leases(server: Endpoint, directory: Path | None) -> Iterator[tuple[Lease, L
             descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
             continue
-        file, locked = LeaseFile(place=(descriptor, path)), True
+        file = LeaseFile()
+        file.place, file.path = (descriptor, path), path
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            locked = False
-        lease = _read(descriptor)
-        if locked and lease is None and file.stands:
+            file.held = True
+        found, lease = os.fstat(descriptor), _read(descriptor)
+        if lease is None and not file.held and file.stands:
             # Unreadable and owned by nobody alive: it can free nothing.
             file.remove()
-        elif lease is None or lease.endpoint != server or not os.fstat(descriptor).st_nlink:
+        elif lease is None or lease.endpoint != server or not found.st_nlink:
             # Or it was removed since it was found.
             file.abandon()
         else:
-            yield lease, file, locked
+            file.lease, file.age = lease, max(time.time() - found.st_mtime, 0.0)
+            yield file
 
 
-def stale_leases(server: Endpoint, directory: Path | None = None) -> Iterator[tuple[Lease, LeaseFile]]:
+def stale_leases(server: Endpoint, directory: Path | None = None) -> Iterator[LeaseFile]:
     """Leases of dead sessions with ``server``, each locked for the caller, who removes or abandons it."""
-    for lease, file, locked in _leases(server, directory):
-        if locked:
-            yield lease, file
-        else:
+    for file in _leases(server, directory):
+        if file.held:
             file.abandon()
+        else:
+            yield file
 
 
-class _Found(NamedTuple):
-    """A lease that lies there."""
-
-    lease: Lease
-    path: Path | None
-    age: float
-    held: bool
-    """By a session that lives, or its guardian."""
-
-
-def _found(server: Endpoint, directory: Path | None) -> list[_Found]:
-    """All leases with ``server``, of which nobody else takes notice."""
+def _found(server: Endpoint, directory: Path | None) -> list[LeaseFile]:
+    """All leases with ``server``, none of which is kept locked."""
     found = []
-    for lease, file, locked in _leases(server, directory):
-        found.append(_Found(lease, file.path, file.age(), not locked))
+    for file in _leases(server, directory):
         file.abandon()
+        found.append(file)
     return found
 
 
 def left_behind(server: Endpoint, directory: Path | None) -> list[str]:
     """Agents that lost sessions, of any of our processes, had or had asked for, and that nobody has freed."""
-    return [name for found in _found(server, directory) if not found.held for name in found.lease.agents]
+    return [name for file in _found(server, directory) if not file.held for name in file.lease.agents]
 
 
 def forget_all(server: Endpoint, directory: Path | None) -> None:
     """The communication of ``server`` was restarted: no dead session has an agent there any more."""
-    for _, file in stale_leases(server, directory):
+    for file in stale_leases(server, directory):
         file.remove()
 
 
 def being_freed(server: Endpoint, directory: Path | None = None) -> bool:
     """Whether a guardian says goodbye just now: a lease with ``server`` is held, and its session's process is gone."""
-    return any(found.held and _gone(found.lease.pid) for found in _found(server, directory))
+    return any(file.held and _gone(file.lease.pid) for file in _found(server, directory))
 
 
 def _gone(pid: int) -> bool:
@@ -309,35 +296,35 @@ def locked_by_the_dead(
     """
     taken = [entry.name for entry in entries if not entry.available]
     leases = _found(server, directory)
-    dead = Counter(name for found in leases if not found.held for name in found.lease.agents)
-    others = Counter(taken) - dead or any(found.held and found.path != own for found in leases)
+    dead = Counter(name for file in leases if not file.held for name in file.lease.agents)
+    others = Counter(taken) - dead or any(file.held and file.path != own for file in leases)
     return [] if others else taken
 
 
 # --- the lease of a session -----------------------------------------------------------------------------------------
 
 
-class SessionLease:
+class SessionLease(LeaseFile):
     """What the lease and the guardian know of a session: its place at a handler, and the agents that it has there.
 
     From the first ``hold`` on, over the socket of the session, which ``close`` closes.
     """
 
+    _profile: Profile
+
     def __init__(self, sock: socket.socket, server: Endpoint, directory: Path | None) -> None:
+        super().__init__(directory)
         self.handler: Endpoint | None = None
         """Who has answered, to the session's knowledge."""
-        self._file = LeaseFile(directory)
         self._sock = sock
         self._server = server
-        self._lease: Lease | None = None
-        self._profile: Profile | None = None
         self._over = False
 
     def hold(self, handler: Endpoint, profile: Profile, *, owed: int) -> None:
         """``handler`` has answered. ``owed``: INITs of the session that the server may have yet to read."""
         host, port = self._sock.getsockname()[:2]
         self.handler, self._profile = handler, profile
-        self._lease = Lease(
+        self.lease = Lease(
             server=self._server.host,
             server_port=self._server.port,
             local_host=host,
@@ -353,22 +340,14 @@ class SessionLease:
         self.renew({})
 
     @property
-    def path(self) -> Path | None:
-        """Where the lease is, if there is one."""
-        return self._file.path
-
-    @property
     def events(self) -> bool:
         """Events were registered, or may have been: a successor's END would do harm at some servers."""
-        return self._lease is not None and self._lease.events
+        return self.lease.events
 
     def renew(self, agents: Mapping[str, int], *, events: bool = False) -> None:
         """Whoever dies from now on leaves these: local id by name, none where it has only its place."""
-        assert self._lease is not None
-        assert self._profile is not None
-        profile, events = self._profile, events or self._lease.events
-        self._lease = msgspec.structs.replace(self._lease, agents=dict(agents), events=events)
-        self._file.write(self._lease)
+        profile, events = self._profile, events or self.events
+        self.write(msgspec.structs.replace(self.lease, agents=dict(agents), events=events))
         marked = profile.end_marker
         requests = [
             (DeregisterFromAgent(each).encode(end=marked), DeregisterFromAgentAck(each, 0).encode()[:-1])
@@ -378,7 +357,7 @@ class SessionLease:
             requests.append((End().encode(end=marked), EndAck().encode()))
         guardian.protect(
             self._sock,
-            lease=self._file.place,
+            lease=self.place,
             spare_ack=StepCompletedAck(next(iter(agents.values()), 0)).encode(end=marked),
             end=profile.end,
             goodbye=requests,
@@ -386,8 +365,8 @@ class SessionLease:
 
     def look_after(self, agents: Mapping[str, int]) -> None:
         """As ``renew``, where somebody has removed the file, as with a whole runtime directory."""
-        if not (self._over or self._file.stands):
-            self._file.abandon()
+        if not (self._over or self.stands):
+            self.abandon()
             self.renew(agents)
 
     def end(self, *, refused: bool = False) -> None:
@@ -398,7 +377,7 @@ class SessionLease:
         """
         self._over = True
         if not refused or is_loopback(self._server.host):
-            self._file.remove()
+            self.remove()
 
     def close(self) -> None:
         """Close the socket. Where the agents may still be taken, the lease is left to a successor, who needs the port.
@@ -406,9 +385,9 @@ class SessionLease:
         So the guardian lets go of that first, and the lock is let go last.
         """
         self._over = True
-        guardian.release(self._sock, wait=self._file.place is not None)
+        guardian.release(self._sock, wait=self.place is not None)
         self._sock.close()
-        self._file.abandon()
+        self.abandon()
 
 
 # --- what is told of dead and lost sessions -------------------------------------------------------------------------
@@ -476,16 +455,22 @@ def told_of_leases(server: Endpoint, directory: Path | None, *, said_goodbye: bo
     try:
         yield
     except SimulatorSilent as error:
-        dead = [found for found in _found(server, directory) if not found.held]
+        dead = [file for file in _found(server, directory) if not file.held]
         if not dead:
             raise
         lease = dead[0].lease
         has = f" with {', '.join(lease.agents)}" if lease.agents else ""
         more = f", and for {len(dead) - 1} more" if len(dead) > 1 else ""
+        hint = (
+            "nobody heard the goodbye that was said in its name: restart the simulator"
+            if said_goodbye
+            else "`ospbridge restart-communication` says goodbye in its name, and so does whatever takes agents, "
+            "`ospbridge connect` for one"
+        )
         raise SimulatorSilent(
             f"{error.message}; it may still wait for a session of process {lease.pid}{has} that ended without a "
             f"goodbye (lease of {_ago(dead[0].age)}){more}",
-            hint=f"{IN_VAIN if said_goodbye else NOT_SAID}; else {error.hint}",
+            hint=f"{hint}; else {error.hint}",
         ) from None
 
 

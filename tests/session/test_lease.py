@@ -52,9 +52,9 @@ def test_another_that_looks_while_a_lease_is_made_neither_takes_nor_removes_it(
     def looked_at_first(descriptor: int, operation: int) -> None:
         with monkeypatch.context() as patched:
             patched.setattr(fcntl, "flock", flock)
-            for other, file in stale_leases(SERVER, tmp_path):
-                file.abandon()
-                found.append(other)
+            for other in stale_leases(SERVER, tmp_path):
+                other.abandon()
+                found.append(other.lease)
         flock(descriptor, operation)
 
     flock = fcntl.flock
@@ -66,7 +66,7 @@ def test_another_that_looks_while_a_lease_is_made_neither_takes_nor_removes_it(
     assert not list(stale_leases(SERVER, tmp_path))
     assert ours.stands
     ours.abandon()
-    assert [other.agents for other, _ in stale_leases(SERVER, tmp_path)] == [{"agent": 1}]
+    assert [other.lease.agents for other in stale_leases(SERVER, tmp_path)] == [{"agent": 1}]
 
 
 @pytest.mark.parametrize("later", ["", ', "tries": 2', ', "tries": 2, "owed": 1, "marked": true'])
@@ -77,9 +77,9 @@ def test_a_lease_of_an_earlier_version_is_read(tmp_path: Path, later: str) -> No
         + later
         + "}  "
     )
-    ((found, file),) = stale_leases(SERVER, tmp_path)
-    assert (found.agents, found.events, found.tries) == ({"cart": 3}, True, 2 if later else 0)
-    assert (found.owed, found.marked) == ((1, True) if "owed" in later else (0, False))
+    (file,) = stale_leases(SERVER, tmp_path)
+    assert (file.lease.agents, file.lease.events, file.lease.tries) == ({"cart": 3}, True, 2 if later else 0)
+    assert (file.lease.owed, file.lease.marked) == ((1, True) if "owed" in later else (0, False))
     file.abandon()
 
 
@@ -113,8 +113,8 @@ def test_a_lease_whose_port_somebody_else_has_just_now_is_kept(tmp_path: Path) -
     with bound() as other:
         left_behind(SERVER, tmp_path, local_port=other.getsockname()[1])
         assert reclaim(SERVER, tmp_path, Limits()) == []
-        ((found, file),) = stale_leases(SERVER, tmp_path)
-        assert found.tries == 1
+        (file,) = stale_leases(SERVER, tmp_path)
+        assert file.lease.tries == 1
         file.remove()
 
 
@@ -135,8 +135,8 @@ def test_whoever_is_interrupted_while_it_frees_agents_leaves_them_to_the_next(
         monkeypatch.setattr(connect, "say_goodbyes", interrupted)
         with pytest.raises(KeyboardInterrupt):
             either.connect(simulator, leases=tmp_path).close()
-        ((found, file),) = stale_leases(simulator.address, tmp_path)
-        assert found.agents == {"agent": 1}
+        (file,) = stale_leases(simulator.address, tmp_path)
+        assert file.lease.agents == {"agent": 1}
         file.remove()
     assert descriptors() == before
 
@@ -217,7 +217,7 @@ def test_who_starts_while_another_lets_go_finds_its_port_free_and_frees_its_agen
 ) -> None:
     """Else the lease is found worthless, and the agents stay taken."""
     session = either.having(simulator, "agent1", leases=tmp_path)
-    file = session.core.lease._file
+    file = session.core.lease
     abandon = file.abandon
 
     def abandoned() -> None:

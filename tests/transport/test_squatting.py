@@ -78,7 +78,7 @@ def test_no_lease_is_written_or_believed_in_another_users_directory(
     ours.write(LEASE)
     ours.abandon()
     # It is found as long as all of it is ours.
-    for _, file in stale_leases(SERVER, leases):
+    for file in stale_leases(SERVER, leases):
         file.abandon()
     before = [path.name for path in leases.iterdir()]
     assert before
