@@ -2,10 +2,8 @@
 
 Servers of the NERD toolkit lose wake-ups between their threads where the kernel lets a woken thread preempt the one
 that woke it: steps stall for 50 ms. Under SCHED_BATCH it does not, and stalls all but end. Every thread has a policy of
-its own, which those that it starts inherit. Users may set it for their own processes, and set it back, without a
-privilege.
-
-Threads under another policy than the ordinary one and SCHED_BATCH were given it on purpose, and keep it.
+its own, which those that it starts inherit; users may set it without a privilege. Threads under another policy than the
+ordinary one and SCHED_BATCH were given it on purpose, and keep it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A simulator that this process has launched: on a port of its own, under SCHED_BATCH, ended with its owner.
 
-``start``, ``address``, ``alive``, ``last_words`` and ``stop`` are what others need. Its address is known when it is
-made; that it listens there when ``wait_ready`` returns, and that it speaks OSP when a session joins it.
+It listens when ``wait_ready`` returns; that it speaks OSP is known when a session joins it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What sessions do with sockets without waiting, and how they say goodbye.
+"""What sessions do with sockets, and how they say goodbye.
 
-Nothing here waits but ``wait_readable`` and ``say_goodbyes``: a driver calls ``turn`` when something has come, or when
-``machine.deadline`` has.
+Only ``wait_readable`` and ``say_goodbyes`` wait: a driver calls ``turn`` when something or ``machine.deadline`` has come.
 """
 
 from __future__ import annotations
@@ -65,10 +64,7 @@ class Channel:
         self._port = port
 
     def begin(self, exchange: Exchange[Any], now: float) -> None:
-        """Start an exchange and send its first datagrams. Raises where none can be started.
-
-        What came before cannot be its answer: that is taken in first.
-        """
+        """Start an exchange, behind what came before and cannot be its answer. Raises where none can be started."""
         self.drain(now)
         self.resume(exchange, now, None)
 
@@ -177,10 +173,9 @@ class Channel:
             outgoing.clear()
 
     def _disturbed(self, error: OSError) -> None:
-        """What a router or a firewall said of an earlier datagram; the exchanges know what to do about its loss.
+        """What a router or a firewall said of an earlier datagram: it is lost. A closed port is raised again.
 
-        A closed port is raised again: nobody is there any more. Raises SessionClosed where the socket was closed
-        meanwhile.
+        Raises SessionClosed where the socket was closed meanwhile.
         """
         if isinstance(error, ConnectionRefusedError):
             raise error

@@ -1,9 +1,7 @@
 """Connecting: from the first INIT to the handler that answers, and the dead sessions of ours whose agents are freed.
 
-All of it blocks; trio's driver runs it in a thread. ``check`` is called all the while, and raises to give up.
-
-From the answer on the server has a handler that waits for us: whoever dies before anything else is said leaves a lease
-for it, and whoever gives up says goodbye to it.
+All of it blocks; trio's driver runs it in a thread. ``check`` is called all the while, and raises to give up. From the
+answer on a handler waits for us: whoever dies leaves a lease for it, and whoever gives up says goodbye to it.
 """
 
 from __future__ import annotations
@@ -69,15 +67,10 @@ AT_ONCE: Final = 32
 """Goodbyes that are said side by side, each of which takes a descriptor or two."""
 
 
-def never() -> None:
-    """A ``check`` that does not give up."""
-
-
 class LastTime:
-    """When something was done to each simulator last, by this process, in whichever session.
+    """When something was done to each simulator last, by this process.
 
-    A real server that is told END and RESET_COMMUNICATION within milliseconds deletes a handler twice, and dies; an
-    INIT right behind a restart is lost, or kills it.
+    A real server dies of RESET_COMMUNICATION right behind END, and loses or dies of INIT right behind a restart.
     """
 
     def __init__(self) -> None:
@@ -144,7 +137,7 @@ def join(
     trace: TraceWriter | None = None,
     tally: Tally | None = None,
     leases: str | os.PathLike[str] | None = None,
-    check: Callable[[], None] = never,
+    check: Callable[[], None] = lambda: None,
 ) -> Connection:
     """A handler of the simulator at ``HOST:PORT``; ``reclaim_stale`` first frees the agents of our dead sessions there.
 
@@ -237,7 +230,7 @@ def find_handler(
     trace: TraceWriter | None = None,
     tally: Tally | None = None,
     leases: Path | None = None,
-    check: Callable[[], None] = never,
+    check: Callable[[], None] = lambda: None,
 ) -> Connection:
     """Have INIT answered by the server at a numeric address.
 
@@ -407,7 +400,7 @@ def reclaim(
 
 
 def free_dead_sessions(
-    server: Endpoint, directory: Path | None, limits: Limits, check: Callable[[], None] = never
+    server: Endpoint, directory: Path | None, limits: Limits, check: Callable[[], None] = lambda: None
 ) -> list[str]:
     """``reclaim`` behind guardians that say goodbye just now."""
     give_up = monotonic() + FREED_WITHIN

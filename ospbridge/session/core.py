@@ -1,7 +1,6 @@
 """What every session says, written once as exchanges; the drivers only move the datagrams and wait.
 
-Names instead of local ids, events and values by name, the outcome of a step as arrays the caller may keep. Local ids
-are valid only within one connection, so nothing of them leaves this room.
+Local ids are valid only within one connection, so nothing of them leaves this package.
 """
 
 from __future__ import annotations
@@ -120,10 +119,7 @@ class SessionCore:
         return self.agents
 
     def describe(self, name: str) -> Exchange[AgentInterface]:
-        """Inputs, outputs and infos of an agent, each with its range, in the order of a step's arrays.
-
-        Raises AgentNotFound.
-        """
+        """Inputs, outputs and infos of an agent, in the order of a step's arrays. Raises AgentNotFound."""
         found = self._called(names.agent_name(name))
         if found is None:
             yield from self.overview()

@@ -1,14 +1,11 @@
 """Leases: how the agents of a client that died are freed, and what is told of them until then.
 
 A client that dies registered locks a real server for good, and one that dies without agents does so where the server
-takes one client only. Each session therefore keeps a small file in the runtime directory, from the first answer to its
-INIT on, with its local port, its handler's port and its agents, and holds a lock on it for as long as it lives. A later
-session that finds the file unlocked rebinds the dead client's port, so that the old handler listens to it, gives the
-agents back and says goodbye (``connect.reclaim``).
+takes one client only. Each session therefore keeps a small file in the runtime directory, with its local port, its
+handler's port and its agents, and holds a lock on it for as long as it lives. A later session that finds the file
+unlocked rebinds the dead client's port, so that the old handler listens to it, and says goodbye (``connect.reclaim``).
 
-A simulator lets go of a lost session's agents when it gets to it, or never; until then nobody can have them, and steps
-and resets wait for their requests. Which leases lie there, and which sessions this process has given up or found dead
-of late, is told with such errors, so that no other client is blamed.
+Errors that lost sessions of ours may have caused say so, and blame no other client.
 """
 
 from __future__ import annotations
@@ -290,9 +287,8 @@ def locked_by_the_dead(
 ) -> list[str]:
     """Agents that only a restart of the communication frees, where that provably disturbs nobody else.
 
-    They are all that are taken, and dead sessions of ours had them, whose old handlers were silent when their leases
-    were tried. ``own`` is the lease of the session that asks. Empty where another session of ours lives, or where any
-    agent may be somebody else's.
+    Dead sessions of ours had all that are taken, and their old handlers were silent when their leases were tried.
+    ``own`` is the lease of the session that asks. Empty where another session of ours lives.
     """
     taken = [entry.name for entry in entries if not entry.available]
     leases = _found(server, directory)
@@ -411,10 +407,7 @@ def forget_loss(server: Endpoint, agent: str) -> None:
 
 @contextmanager
 def explained(server: Endpoint, directory: Path | None, *, waited: float = 0.0) -> Iterator[None]:
-    """An AgentTaken or BarrierStuck of the body says what is known of lost sessions of our own that had these agents.
-
-    ``waited``: seconds for which it was waited for them.
-    """
+    """An AgentTaken or BarrierStuck of the body, after ``waited`` seconds, says which lost sessions of ours had those."""
     try:
         yield
     except (AgentTaken, BarrierStuck) as error:

@@ -62,9 +62,8 @@ def choose(
 ) -> tuple[str, ...]:
     """Names of agents that fit one of ``patterns``; none given: every available agent, or one of ``mine``.
 
-    ``meant``: of those that fit, what these mean; where they mean none, all.
-    ``available``: where all that fit a pattern are taken by others, that is an error. Of several agents of one name one
-    is meant.
+    ``meant``: of those that fit, what these mean; where they mean none, all. ``available``: where all that fit a
+    pattern are taken by others, that is an error.
     """
     all_names = [entry.name for entry in agents]
     wanted = {entry.id for kind in meant for entry in kind.among(agents)}

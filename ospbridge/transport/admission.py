@@ -71,9 +71,8 @@ class VisitorLimit:
 def names_us(host: str, also: Container[str] = ()) -> bool:
     """Whether a Host header names us. Ports are left aside: a tunnel may lead here from another one.
 
-    A page in the user's own browser may come from anywhere, and a name of the attacker's that suddenly resolves to this
-    host (DNS rebinding) would let it read ours. So only names are served that are known to be ours: IP addresses, which
-    nobody can make resolve to something else, localhost, this host's name, and those that the user adds for a proxy.
+    A page in the user's browser could read ours by a name that suddenly resolves to this host (DNS rebinding). So only
+    names known to be ours are served: IP addresses, localhost, this host's name, and those added for a proxy.
     """
     name = host_name(host)
     if name is None:

@@ -1,11 +1,9 @@
 """The guardian: a small process that outlives this one by a moment, says goodbye for it, and ends what it launched.
 
-A client that is killed in mid-step closes its port; a real server whose datagram meets a closed port never listens to
-that client again, and keeps its agents for good. So each process with sessions has one guardian, which holds duplicates
-of their sockets. It does nothing until this process is gone, in whatever way, and then what ``guardian_process.py``
-says. It is started with the first session, nobody waits for it, and it ends with this process.
-
-A forked child has no part in its parent's guardian, and starts one of its own where it needs it.
+A real server whose datagram meets the closed port of a client that was killed in mid-step never listens to it again,
+and keeps its agents for good. So each process with sessions has one guardian, started with the first of them, which
+holds duplicates of their sockets, and does what ``guardian_process.py`` says when this process is gone, in whatever
+way. A forked child starts one of its own where it needs it.
 """
 
 from __future__ import annotations

@@ -155,8 +155,7 @@ def is_tls_failure(error: OspBridgeError) -> bool:
 def strip_tracebacks(error: BaseException) -> None:
     """Take the tracebacks from ``error`` and from what caused it.
 
-    The frames in them refer to their callers' frames, and may refer to the error itself. Such a circle would keep whole
-    connections until Python looks for circles, which the daemon seldom lets it do.
+    Their frames may refer to the error: a circle that would keep whole connections, as the daemon seldom collects.
     """
     found: BaseException | None = error
     while found is not None:
