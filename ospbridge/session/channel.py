@@ -1,6 +1,6 @@
 """What sessions do with sockets, and how they say goodbye.
 
-Only ``wait_readable`` and ``say_goodbyes`` wait: a driver calls ``turn`` when something or ``machine.deadline`` has come.
+Only ``wait_readable`` and ``say_goodbyes`` wait: a driver calls ``turn`` when something, or ``deadline``, has come.
 """
 
 from __future__ import annotations

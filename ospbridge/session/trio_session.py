@@ -111,7 +111,7 @@ class TrioSession(Session):
 
     @property
     def requests(self) -> tuple[StepRequest, ...]:
-        """Of all controlled agents, for ``try_step``: one tuple as long as these are; none where that cannot be used."""
+        """Of all controlled agents, for ``try_step``: one tuple as long as these are; empty where it cannot be used."""
         core = self.core
         return () if self.closed or core.watched else core.filled
 
