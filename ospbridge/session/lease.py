@@ -407,7 +407,7 @@ def forget_loss(server: Endpoint, agent: str) -> None:
 
 @contextmanager
 def explained(server: Endpoint, directory: Path | None, *, waited: float = 0.0) -> Iterator[None]:
-    """An AgentTaken or BarrierStuck of the body, after ``waited`` seconds, says which lost sessions of ours had them."""
+    """An AgentTaken or BarrierStuck of the body, after ``waited`` seconds, says which lost session of ours had it."""
     try:
         yield
     except (AgentTaken, BarrierStuck) as error:
