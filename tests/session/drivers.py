@@ -17,9 +17,7 @@ from ospbridge.simulator.udp import UdpSimulator
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.session.servers import OneAtATime
-
-    Server = UdpSimulator | OneAtATime | Endpoint | str
+    Server = UdpSimulator | Endpoint | str
 
 
 class Driver:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import select
 import socket
 import threading
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from ospbridge.interface import Endpoint
 from ospbridge.observe.runtime import runtime_directory
-from ospbridge.osp.server import CloseHandler, OpenHandler, ServerMachine
+from ospbridge.osp.server import ServerMachine
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.lease import Lease, LeaseFile
+from ospbridge.simulator.udp import MAIN, WAKE, UdpSimulator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,14 +23,11 @@ if TYPE_CHECKING:
     from ospbridge.osp.profile import Profile
     from ospbridge.osp.world import World
 
-LARGEST: Final = 65_536
-LOOK_EVERY: Final = 0.02
-"""Seconds between looks at whether it is to stop."""
 SETTLES: Final = 0.1
 """Seconds that simulators of these tests need behind a restart, so that nobody waits for long."""
 
 
-class OneAtATime:
+class OneAtATime(UdpSimulator):
     """Hosts ``world`` for one client after the other, as a server with a single loop does.
 
     While it has a client it does not look at its main port, where INITs wait their turn. A client that dies is waited
@@ -38,66 +35,17 @@ class OneAtATime:
     """
 
     def __init__(self, world: World, profile: Profile) -> None:
-        self.machine = ServerMachine(world, profile)
-        self._main = self._bound()
-        self._handler: socket.socket | None = None
+        super().__init__(world, port=0, profile=profile)
         self.waiting: list[tuple[bytes, Any]] = []
         """What came to the main port and was not looked at yet."""
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self.address = Endpoint("127.0.0.1", self._main.getsockname()[1])
+        machine: Any = self.machine
+        machine.receive_main = lambda data, peer, _: self.waiting.append((data, peer))
 
-    def _bound(self) -> socket.socket:
-        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        sock.bind(("127.0.0.1", 0))
-        return sock
-
-    def _run(self) -> None:
-        machine = self.machine
-        while not self._stopping.is_set():
-            due = machine.next_deadline()
-            wait = LOOK_EVERY if due is None else min(max(due - monotonic(), 0.0), LOOK_EVERY)
-            for sock in select.select([sock for sock in (self._main, self._handler) if sock], [], [], wait)[
-                0
-            ]:
-                with suppress(ConnectionError):
-                    data, peer = sock.recvfrom(LARGEST)
-                    if sock is self._main:
-                        self.waiting.append((data, peer))
-                    else:
-                        machine.receive(self._handler_id, data, monotonic())
-            while (due := machine.next_deadline()) is not None and due <= monotonic():
-                machine.handle_timer(monotonic())
-            self._apply()
-            while self._handler is None and self.waiting:
-                machine.receive_main(*self.waiting.pop(0), monotonic())
-                self._apply()
-
-    def _apply(self) -> None:
-        for effect in self.machine.take_effects():
-            if isinstance(effect, OpenHandler):
-                assert isinstance(effect.peer, tuple)
-                self._handler_id = effect.handler_id
-                self._handler = self._bound()
-                self._handler.connect(effect.peer)
-            elif isinstance(effect, CloseHandler):
-                assert self._handler is not None
-                self._handler.close()
-                self._handler = None
-            else:
-                assert self._handler is not None
-                self._handler.send(effect.data)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join(10)
-        self._main.close()
-        if self._handler is not None:
-            self._handler.close()
+    def _carry_out(self, now: float) -> None:
+        super()._carry_out(now)
+        while self.waiting and self._sockets.keys() == {MAIN, WAKE}:
+            ServerMachine.receive_main(self.machine, *self.waiting.pop(0), now)
+            super()._carry_out(now)
 
 
 def bound(host: str = "127.0.0.1") -> socket.socket:

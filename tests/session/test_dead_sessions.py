@@ -45,7 +45,7 @@ def deaf_to_others(profile: Profile = DOCUMENT) -> Iterator[UdpSimulator]:
 
 
 @pytest.fixture(params=["deaf to others", "deaf to others, NERD", "one at a time"])
-def single(request: pytest.FixtureRequest) -> Iterator[UdpSimulator | OneAtATime]:
+def single(request: pytest.FixtureRequest) -> Iterator[UdpSimulator]:
     """A server that takes one client only."""
     if request.param == "one at a time":
         with OneAtATime(SyntheticWorld(2, 3), DOCUMENT) as running:
@@ -62,7 +62,7 @@ def play(driver: Driver, server: Any, **options: Any) -> None:
         session.step({"agent": [0.0, 0.0]})
 
 
-def died(server: UdpSimulator | OneAtATime, *, step: bool = False) -> None:
+def died(server: UdpSimulator, *, step: bool = False) -> None:
     """A session that controls the agent goes without a word, as that of a process that is killed."""
     session = BLOCKING.playing(server, "agent")
     if step:
@@ -95,7 +95,7 @@ time.sleep(60)
 """
 
 
-def kill(server: UdpSimulator | OneAtATime, state: str) -> None:
+def kill(server: UdpSimulator, state: str) -> None:
     """A process that has come so far is killed without a chance to say goodbye."""
     arguments = [str(server.address), server.machine.profile.name, state]
     with subprocess.Popen(
@@ -135,15 +135,13 @@ def test_a_process_that_is_killed_before_it_has_an_agent_locks_no_server(state: 
 # --- servers that take one client only --------------------------------------------------------------------------------
 
 
-def test_the_place_of_our_own_dead_session_is_taken(
-    either: Driver, single: UdpSimulator | OneAtATime
-) -> None:
+def test_the_place_of_our_own_dead_session_is_taken(either: Driver, single: UdpSimulator) -> None:
     died(single, step=isinstance(single, OneAtATime))
     play(either, single, limits=PATIENT)
     assert leases() == []
 
 
-def test_a_living_session_keeps_its_place(either: Driver, single: UdpSimulator | OneAtATime) -> None:
+def test_a_living_session_keeps_its_place(either: Driver, single: UdpSimulator) -> None:
     with BLOCKING.playing(single, "agent") as living:
         with pytest.raises(SimulatorSilent):
             play(either, single, limits=Limits(connect=0.3))
