@@ -526,10 +526,14 @@ class Session:
     def begin_step(self, now: float) -> FastPath | None:
         """The same for a step with the inputs that were taken over. Its fast path, where it took that."""
         self._path = self._failed = None
-        # What is there before a request is sent cannot be its answer. Were it taken for that, as the answers are of a
-        # step that a copy of the request ran, each step from then on would bring what the one before it did.
-        if self._poll.poll(0):
-            self.channel.drain(now)
+        try:
+            # What is there before a request is sent cannot be its answer. Were it taken for that, as the answers are of
+            # a step that a copy of the request ran, each step from then on would bring what the one before it did.
+            if self._poll.poll(0):
+                self.channel.drain(now)
+        except Exception as error:  # noqa: BLE001  # told by ``result``
+            self._failed = error
+            return None
         path = self.core.path
         if self.channel.trace is not None or not self.machine.start(path, now):
             self._resume(None, None, now)
