@@ -23,6 +23,7 @@ from ospbridge.interface import (
     StepOutcome,
 )
 from ospbridge.osp.client import Exchange
+from ospbridge.osp.fast_path import FastPath
 from ospbridge.osp.profile import Profile
 from ospbridge.osp.timing import SILENCE, Limits
 from ospbridge.session.channel import say_goodbyes
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from ospbridge.observe.trace import TraceWriter
-    from ospbridge.osp.fast_path import FastPath
     from ospbridge.session.connect import Connection
 
 __all__ = ["BlockingSession", "poll_until"]
@@ -145,29 +145,31 @@ class BlockingSession(Session):
         was sent, and for a second thread; BarrierStuck where other clients do not step, StepUncertain where it cannot
         be told whether the step ran once, OutputsIncomplete, SessionLost, SessionClosed.
         """
-        return self._step(self.core.fill, actions)
+        return self._step(self.core.fill, actions, FastPath.outcomes)  # type: ignore[no-any-return]
 
     def step_one(self, inputs: ArrayLike) -> StepOutcome:
         """``step`` for a session that controls one agent only, without names."""
-        (outcome,) = self._step(self.core.fill_one, inputs).values()
+        found = self._step(self.core.fill_one, inputs, FastPath.outcome)
+        outcome: StepOutcome = next(iter(found.values())) if type(found) is dict else found
         return outcome
 
     def step_filled(self) -> dict[str, StepOutcome]:
         """``step`` with the inputs that ``core`` has taken over."""
-        return self._step()
+        return self._step(None, None, FastPath.outcomes)  # type: ignore[no-any-return]
 
     def _step(
-        self, fill: Callable[[Any], None] | None = None, inputs: object = None
-    ) -> dict[str, StepOutcome]:
+        self, fill: Callable[[Any], None] | None, inputs: object, outcomes: Callable[[FastPath], object]
+    ) -> Any:
+        """What ``outcomes`` makes of the fast path; where that was left, all outcomes by name."""
         try:
             self.in_use.enter()
             if fill is not None:
                 fill(inputs)
             path = self.begin_step(monotonic())
             if path is not None and self.run_fast_path(path, self.sleep_for):
-                return path.outcomes()
+                return outcomes(path)
             self.await_end()
-            return self.result()  # type: ignore[no-any-return]  # outcomes
+            return self.result()
         except BaseException as error:
             if self.in_use.mine:
                 self.machine.interrupt(error)

@@ -525,17 +525,18 @@ class Session:
 
     def begin_step(self, now: float) -> FastPath | None:
         """The same for a step with the inputs that were taken over. Its fast path, where it took that."""
-        self._path = self._failed = None
+        self._failed = None
         try:
             # What is there before a request is sent cannot be its answer. Were it taken for that, as the answers are of
             # a step that a copy of the request ran, each step from then on would bring what the one before it did.
             if self._poll.poll(0):
                 self.channel.drain(now)
         except Exception as error:  # noqa: BLE001  # told by ``result``
-            self._failed = error
+            self._path, self._failed = None, error
             return None
         path = self.core.path
         if self.channel.trace is not None or not self.machine.start(path, now):
+            self._path = None
             self._resume(None, None, now)
             return None
         path.came = []
@@ -547,9 +548,9 @@ class Session:
                 send(datagram, MSG_DONTWAIT)
         except OSError as error:
             self.leave_fast_path(path, error)
-        else:
-            path.prepare()
-        return self._path
+            return None
+        path.prepare()
+        return path
 
     def turn(self, now: float, wait: Wait | None = None) -> bool:
         """Take in what there is, or that nothing came in time; True: it has ended.
