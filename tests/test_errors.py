@@ -94,7 +94,6 @@ def test_no_exception_stands_above_an_error_that_tells_it(failing: Callable[[], 
 
 CHAINED = {
     "bench/relaying.py",  # programs that measure, ...
-    "bench/scale_programs.py",
     "bench/stage.py",
     "cli/__init__.py",  # click's own end of a program
     "session/blocking.py",

@@ -20,14 +20,15 @@ import msgspec
 import numpy as np
 
 from ospbridge.bench.figures import BRIEF, PANELS, QUANTITIES
-from ospbridge.bench.processes import Program, ProgramFailed
+from ospbridge.bench.processes import Program, ProgramFailed, culprit
 from ospbridge.bench.relaying_learner import Batch
 from ospbridge.bench.report import Against, Panel, Report, combine
-from ospbridge.bench.scale_programs import daemon_of
 from ospbridge.bench.stage import START, Stage
 from ospbridge.bench.step import subjects_on
 from ospbridge.bench.subjects import IN_EPISODES, PLAIN, RELAYED, SPINNING_FLOOR
 from ospbridge.bench.turns import best_of, first, runs_of, untold
+from ospbridge.errors import OspBridgeError
+from ospbridge.transport.unix import room_for_sockets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -174,11 +175,28 @@ def learner_of(*options: str) -> Program:
 
 @contextlib.contextmanager
 def driving(simulator: str, learner: Program, *options: str) -> Iterator[Program]:
-    """A daemon that drives the simulator's agent with what the learner hands out."""
+    """A daemon that drives the simulator's agent with what the learner hands out.
+
+    Raises ProgramFailed in place of what others see of its end.
+    """
     upstream = ("--rllink", learner.line(START), "--rllink-mode", "drive", "--rllink-dialect", "msgpack")
     batches = ("--rllink-env-steps", str(BATCH), "--rllink-seed", "1")
-    with daemon_of("--simulator", simulator, *upstream, *batches, *options) as (daemon, _):
-        yield daemon
+    with (
+        tempfile.TemporaryDirectory(prefix="ospb-", dir=room_for_sockets()) as directory,
+        Program(
+            *("ospbridge", "connect", "--simulator", simulator, *upstream, *batches, *options),
+            name="the daemon",
+            environment={"RUNTIME_DIRECTORY": directory},
+            heard=False,
+        ) as daemon,
+    ):
+        try:
+            yield daemon
+        except OspBridgeError as error:
+            failure = culprit([daemon])
+            if failure is None:
+                raise
+            raise failure from error
 
 
 def _batches(learner: Program, count: int) -> Values:

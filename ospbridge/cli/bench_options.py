@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ospbridge.cli.options import Decorator
 
-__all__ = ["counts_option", "exercise_options", "sizes_options", "steps_option", "think_option"]
+__all__ = ["counts_option", "exercise_options", "steps_option", "think_option"]
 
 
 def exercise_options(usual: Exercise) -> Decorator:
@@ -32,7 +32,15 @@ def exercise_options(usual: Exercise) -> Decorator:
         return with_options(
             with_exercise,
             (
-                sizes_options("Inputs of each agent.", "Outputs of each agent."),
+                *(
+                    click.option(
+                        name, type=click.IntRange(1, 4000), default=default, show_default=True, help=text
+                    )
+                    for name, default, text in (
+                        ("--inputs", usual.inputs, "Inputs of each agent."),
+                        ("--outputs", usual.outputs, "Outputs of each agent."),
+                    )
+                ),
                 steps_option(usual.steps),
                 click.option(
                     "--profile",
@@ -45,27 +53,6 @@ def exercise_options(usual: Exercise) -> Decorator:
         )
 
     return wear
-
-
-def sizes_options(inputs_text: str, outputs_text: str) -> Decorator:
-    """``--inputs`` and ``--outputs``, with what they are."""
-    usual = Exercise()
-    return functools.partial(
-        with_options,
-        options=[
-            click.option(
-                name,
-                type=click.IntRange(1, 4000),
-                default=default,
-                show_default=True,
-                help=text,
-            )
-            for name, default, text in (
-                ("--inputs", usual.inputs, inputs_text),
-                ("--outputs", usual.outputs, outputs_text),
-            )
-        ],
-    )
 
 
 def steps_option(steps: int) -> Decorator:

@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from statistics import median
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ospbridge.bench.report import Values
-from ospbridge.bench.turns import Runs
+
+if TYPE_CHECKING:
+    from ospbridge.bench.turns import Runs
 
 __all__ = ["ratio", "usual_until"]
 

@@ -9,9 +9,7 @@ import pytest
 
 from ospbridge.bench import relaying
 from ospbridge.bench.exercise import Exercise
-from ospbridge.bench.memory import GROWN
 from ospbridge.bench.relaying import CART_POLE, DRIVEN, RAYS, WHILE_IT_SLEEPS
-from ospbridge.bench.scale import EACH, PARTS, Part, measure_part, sizes
 from ospbridge.bench.step import measure_steps
 from ospbridge.bench.subjects import (
     BLOCKING_FLOOR,
@@ -62,42 +60,3 @@ def test_a_simulator_that_thinks_is_waited_for() -> None:
     report = measure_steps(Exercise(steps=5), runs=1, think=0.005, only=[BLOCKING_FLOOR])
     assert report.parameters["think"] == 0.005
     assert all(row.values["p50_us"] >= 5000 for row in report.rows)
-
-
-# --- more of everything ----------------------------------------------------------------------------------------------
-
-
-def made_up(*costs: float, shared: bool = True) -> Part:
-    """Of 1, 2, ... so many things, each of which costs so many microseconds."""
-    counts = tuple(range(1, len(costs) + 1))
-    return Part(
-        *("things", "Things", "thing", "things", counts, 100),
-        lambda size, steps: {"direct": {"p50_us": costs[size - 1]}},
-        shared=shared,
-    )
-
-
-def test_what_is_shared_costs_each_its_part_and_is_compared_with_the_smallest() -> None:
-    one, two = measure_part(made_up(10.0, 16.0)).rows
-    assert (one.values[EACH], two.values[EACH]) == (10.0, 8.0)
-    assert two.ratios == {"smallest": 1.6}
-    (note,) = measure_part(made_up(10.0, 40.0)).notes
-    assert note == "a step of 2 things, direct costs 2.00 times as much for each as one of 1 thing, direct"
-    (note,) = measure_part(made_up(10.0, 30.0, shared=False)).notes
-    assert "costs 3.00 times as much" in note
-    assert sizes(PARTS["agents"], 0.07) == (1, 4)
-
-
-def test_memory_that_grows_by_more_than_there_is_room_for_ends_the_command_with_1(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from ospbridge.bench import memory
-    from ospbridge.bench.report import Report, Row
-
-    def grown(**options: object) -> Report:
-        row = Row("direct environment", {"p50_us": 1.0, "client_mb": 50.0, GROWN[0]: 3.0})
-        return Report("memory", "Memory", {}, memory.QUANTITIES, (row,))
-
-    monkeypatch.setattr(memory, "measure_memory", grown)
-    assert "3.00" in run("memory", "--room", "3").stdout
-    assert "memory grew by 3.00 MB, by more than 2" in run("memory", "--room", "2", exit_code=1).stderr

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -14,9 +13,8 @@ from xml.etree import ElementTree as ET
 import psutil
 import pytest
 
-from ospbridge.bench.processes import ProgramFailed
-from ospbridge.bench.report import Panel, Quantity, Report, Row
-from ospbridge.cli import bench_all
+from ospbridge.bench.report import Quantity, Report, Row
+from ospbridge.cli.bench_output import Output
 from tests.cli.programs import invoke, started, until
 
 SMALL = ["--inputs", "2", "--outputs", "3", "--steps", "10", "--runs", "1"]
@@ -69,77 +67,33 @@ def test_a_subject_that_is_none_is_a_usage_error_that_lists_them() -> None:
     assert "'teleport' begins no name; there are 'blocking floor', " in told
 
 
-# --- all of them ----------------------------------------------------------------------------------------------------
-
-REPORT = Report(
-    "one",
-    "The one",
-    {"runs": 2},
-    (Quantity("p50_us", "P50 us"), Quantity("rate", "RATE", digits=0)),
-    (Row("floor", {"p50_us": 1.25, "rate": 12_345.6}), Row("way", {"p50_us": 2.5}, {"floor": 2.0})),
-    (Panel("time", ("p50_us",)),),
-    notes=("something was left out",),
-    cores=2,
-)
-
-
-def measure_one(*, runs: int, told: Callable[[str], None]) -> Report:
-    assert runs == 2
-    told("way")
-    return REPORT
-
-
-def fail_to_measure(*, runs: int, told: Callable[[str], None]) -> Report:
-    raise ProgramFailed("the responder said nothing")
-
-
-def be_interrupted(*, runs: int, told: Callable[[str], None]) -> Report:
-    raise KeyboardInterrupt
-
-
-@pytest.fixture
-def two(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two measurements that are done at once."""
-    here = (__name__, "measure_one")
-    monkeypatch.setattr(bench_all, "MEASUREMENTS", {"one": here, "other": here})
-
-
-def test_all_prints_a_table_with_a_title_for_each_measurement(two: None) -> None:
-    result = bench("all", "--runs", "2")
+def test_several_reports_are_tables_with_titles(capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report(
+        *("one", "The one", {"runs": 2}),
+        (Quantity("p50_us", "P50 us"), Quantity("rate", "RATE", digits=0)),
+        (Row("floor", {"p50_us": 1.25, "rate": 12_345.6}), Row("way", {"p50_us": 2.5}, {"floor": 2.0})),
+        notes=("something was left out",),
+        cores=2,
+    )
     table = [
         "The one",
         "WAY    P50 us    RATE  x floor",
         "floor     1.2  12,346",
         "way       2.5             2.00",
     ]
-    assert result.stdout.splitlines() == [*table, "", *table]
+    Output(as_json=False).tell(report, report, several=True)
+    told = capsys.readouterr()
+    assert told.out.splitlines() == [*table, "", *table]
     # The same note twice would tell nothing new.
-    assert result.stderr.splitlines() == ["something was left out"]
-
-
-def test_all_prints_one_json_object(two: None) -> None:
-    for only, count in (([], 2), (["--only", "oth"], 1)):
-        told = bench("all", "--runs", "2", "--json", *only).stdout
-        assert json.loads(told) == {"reports": [REPORT.as_object()] * count}
-
-
-@pytest.mark.parametrize("what, exit_code", [("fail_to_measure", 75), ("be_interrupted", 130)])
-def test_all_prints_what_was_measured_before_something_failed(
-    monkeypatch: pytest.MonkeyPatch, what: str, exit_code: int
-) -> None:
-    functions = {"one": "measure_one", "bad": what, "other": "measure_one"}
-    measurements = {name: (__name__, function) for name, function in functions.items()}
-    monkeypatch.setattr(bench_all, "MEASUREMENTS", measurements)
-    told = bench("all", "--runs", "2", "--json", exit_code=exit_code).stdout
-    assert json.loads(told) == {"reports": [REPORT.as_object()]}
+    assert told.err.splitlines() == ["something was left out"]
 
 
 def test_a_picture_that_cannot_be_drawn_is_refused_before_anything_is_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setattr(bench_all, "MEASUREMENTS", {"none": ("nothing", "of that name")})
-    assert "pip install 'ospbridge[plot]'" in bench("all", "--plot", "it.png", exit_code=78).stderr
+    monkeypatch.setattr("ospbridge.bench.step.measure_steps", None)
+    assert "pip install 'ospbridge[plot]'" in bench("step", "--plot", "it.png", exit_code=78).stderr
 
 
 @pytest.mark.loopback

@@ -51,7 +51,7 @@ def test_all_that_talk_to_a_simulator_take_the_same_options() -> None:
 READ_BY_PROGRAMS = [
     *("agents", "describe", "values list", "values get", "values set", "values watch", "events watch"),
     *("check", "status", "service status", "rllink probe", "trace show", "conformance", "doctor", "tune"),
-    *("bench step", "bench agents", "bench fleet", "bench hub", "bench relay", "bench stalls", "bench all"),
+    *("bench step", "bench agents", "bench fleet", "bench hub", "bench relay", "bench stalls"),
 ]
 
 

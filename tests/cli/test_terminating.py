@@ -27,7 +27,7 @@ from ospbridge.daemon.service import LEAVE_WITHIN
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.timing import Limits
 from ospbridge.session.blocking import BlockingSession
-from ospbridge.session.hub_client import AgentHandle, HubClient
+from ospbridge.session.hub_client import LEAVE, AgentHandle, HubClient
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.cli.programs import WITHIN, asked_on, in_background, started, until
@@ -336,3 +336,18 @@ def test_closing_takes_two_seconds_at_most_whatever_became_of_the_simulator(
         lives = [pool.submit(whole_life, agent, kind) for agent, kind in kinds.items()]
         ready.wait(WITHIN)
         assert max(life.result(WITHIN) for life in lives) < CLOSE
+
+
+def test_closing_at_the_hub_takes_two_seconds_at_most_while_the_daemon_is_stopped(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert LEAVE <= 2.0
+    monkeypatch.setattr("ospbridge.session.hub_client.LEAVE", SOON)
+    daemon = stage.daemon(stage.served(), "--reset-policy", "any")
+    envs = gymnasium.make_vec("ospbridge/Agent-v0", num_envs=1, agents="agent1")
+    env = gymnasium.make("ospbridge/Agent-v0", agent="agent2")
+    stopped(daemon.process)
+    assert seconds_to_close(env) < CLOSE
+    assert seconds_to_close(envs) < CLOSE
+    os.kill(daemon.process.pid, signal.SIGCONT)
+    assert ended(daemon.process)
