@@ -21,8 +21,6 @@ from ospbridge.text import pluralize, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping, Sequence
-    from types import TracebackType
-    from typing import Self
 
     from ospbridge.daemon.conductor import Conductor
     from ospbridge.daemon.hub.server import HubServer
@@ -127,12 +125,7 @@ class Notifier:
         with suppress(OSError):
             self._socket.sendto(text.encode(errors="replace"), address)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         if self._socket is not None:
             self._socket.close()
 

@@ -42,7 +42,6 @@ class _Channel:
 
     def __init__(self, held: HeldAgent) -> None:
         self.held = held
-        self.observers: set[object] = set()
         self.last = 0
         """The number of the latest moment."""
         self.news = trio.lowlevel.ParkingLot()
@@ -104,8 +103,8 @@ class Observers:
     def __init__(self, lockstep: LockStep) -> None:
         self.channels: dict[str, _Channel] = {}
         self._lockstep = lockstep
-        self._bereft: dict[tuple[str, object], HeldAgent] = {}
-        """Who looked on at an agent whose successor of that name has a channel now."""
+        self._joined: dict[tuple[str, object], _Channel] = {}
+        """By agent and observer; of an agent that others have replaced since it is none of ``channels``."""
         self._pending: dict[Attachment, tuple[int, NDArray[np.float32] | bytes]] = {}
         """Whose step is over but not told yet, since it may still be cut: its episode and inputs."""
 
@@ -117,25 +116,21 @@ class Observers:
         if held is None:
             raise unknown_agent(self._lockstep.held, name)
         channel = self.channels.get(name)
-        if channel is not None and channel.held is not held:
-            # Those who looked on at the agent's predecessor are told when they ask.
-            self._bereft.update(((name, other), channel.held) for other in channel.observers)
-            channel.news.unpark_all()
-            channel = None
-        self._bereft.pop((name, observer), None)
-        if channel is None:
+        if channel is None or channel.held is not held:
+            if channel is not None:
+                # Those who looked on at the agent's predecessor are told when they ask.
+                channel.news.unpark_all()
             channel = self.channels[name] = _Channel(held)
-        channel.observers.add(observer)
+        self._joined[name, observer] = channel
         return held, channel.last
 
     def leave(self, observer: object) -> None:
         """It looks on at nothing any more."""
-        self._bereft = {key: held for key, held in self._bereft.items() if key[1] is not observer}
+        self._joined = {key: channel for key, channel in self._joined.items() if key[1] is not observer}
         for name, channel in tuple(self.channels.items()):
-            channel.observers.discard(observer)
-            if not channel.observers:
-                del self.channels[name]
             channel.news.unpark_all()
+            if channel not in self._joined.values():
+                del self.channels[name]
 
     async def since(self, name: str, observer: object, after: int, wait: float) -> Moments:
         """What came after that moment; nothing only where nothing comes for ``wait`` seconds. Raises SessionLost."""
@@ -147,20 +142,17 @@ class Observers:
         return channel.since(after)
 
     def _channel(self, name: str, observer: object) -> _Channel:
-        channel = self.channels.get(name)
-        held = self._bereft.get((name, observer))
-        if held is None:
-            if channel is None or observer not in channel.observers:
-                raise LocalProtocolError(
-                    f"this connection does not observe agent {name!r}", hint="observe it first"
-                )
-            if self._lockstep.held.get(name) is channel.held:
-                return channel
-            held = channel.held
-        raise SessionLost(
-            held.missing or f"agent {name!r} is another one since the simulator was joined again",
-            hint="observe it anew",
-        )
+        channel = self._joined.get((name, observer))
+        if channel is None:
+            raise LocalProtocolError(
+                f"this connection does not observe agent {name!r}", hint="observe it first"
+            )
+        if self._lockstep.held.get(name) is not channel.held:
+            raise SessionLost(
+                channel.held.missing or f"agent {name!r} is another one since the simulator was joined again",
+                hint="observe it anew",
+            )
+        return channel
 
     # --- what happens ----------------------------------------------------------------------------------------------
 

@@ -57,71 +57,74 @@ async def serve(
     read again and calls ``reload``, whose OspBridgeError is only logged; where that is None it ends the daemon, as it
     does for a terminal that is closed.
     """
+    if len(simulators) > 1:
+        # Whoever spins for one simulator keeps all others waiting, since they share the thread.
+        simulators = [replace(settings, spin=False) for settings in simulators]
     with ExitStack() as stack:
-        notifier = stack.enter_context(Notifier())
-        if len(simulators) > 1:
-            # Whoever spins for one simulator keeps all others waiting, since they share the thread.
-            simulators = [replace(settings, spin=False) for settings in simulators]
+        notifier = Notifier()
+        stack.callback(notifier.close)
         launched = sum(settings.launch is not None for settings in simulators)
         doors = [_Door.opened(settings, stack, launched=launched) for settings in simulators]
-        fed = [(feeding, [door for door in doors if _feeds(feeding, door)]) for feeding in feedings]
+        relays = []
+        for feeding in feedings:
+            fed = [door for door in doors if door.feeds(feeding)]
+            relay = stack.enter_context(Relay(feeding.upstream, [door.conductor for door in fed]))
+            relays.append(relay)
+            for door in fed:
+                door.server.relays.append(relay)
         for door in doors:
-            _tell_shared(door, [feeding.upstream for feeding, theirs in fed if door in theirs])
-        relays = {
-            feeding: stack.enter_context(Relay(feeding.upstream, [door.conductor for door in theirs]))
-            for feeding, theirs in fed
-        }
-        servers = [
-            stack.enter_context(
-                HubServer(
-                    door.listener,
-                    door.conductor,
-                    spin=door.conductor.settings.spin,
-                    remote=door.remote,
-                    relays=[relays[feeding] for feeding, theirs in fed if door in theirs],
-                )
-            )
-            for door in doors
-        ]
-        conductors = [door.conductor for door in doors]
-        overlook = Overlook(conductors, servers, list(relays.values()))
-        async with trio.open_nursery() as outer:
-            outer.start_soon(supervise, notifier, overlook)
-            async with trio.open_nursery() as sessions:
-                left = list(conductors)
-                for conductor in conductors:
-                    sessions.start_soon(_keep, conductor, left)
-                    sessions.start_soon(conductor.look_after_simulator)
-                # First the environments, so that no step is under way when the session says goodbye.
-                async with trio.open_nursery() as environments:
-                    for conductor, server in zip(conductors, servers, strict=True):
-                        environments.start_soon(_attend, server, conductor)
-                    for relay in relays.values():
-                        environments.start_soon(relay.run)
-                    for companion in companions:
-                        environments.start_soon(companion, overlook)
-                    notifier.tell(READY=1, STATUS=overlook.summary())
-                    async for number in signals:
-                        if number == signal.SIGHUP and reload is not None:
-                            reloading(notifier, partial(_read_again, doors, reload))
-                            continue
-                        log.info("leaving", signal=signal.Signals(number).name)
-                        break
-                    notifier.tell(STOPPING=1, STATUS="leaving the simulator")
-                    end = trio.current_time() + LEAVE_WITHIN
-                    drivers: list[HubServer | Relay] = [*servers, *relays.values()]
-                    sessions.start_soon(_leave_simulators, drivers, sessions.cancel_scope)
-                    environments.cancel_scope.cancel()
-            outer.cancel_scope.cancel()
+            _tell_shared(door, [feeding.upstream for feeding in feedings if door.feeds(feeding)])
+        overlook = Overlook([door.conductor for door in doors], [door.server for door in doors], relays)
+        end = await _run(doors, overlook, notifier, signals, companions=companions, reload=reload)
         seconds = max(end - trio.current_time(), WRITE_WITHIN)
+        for relay in relays:
+            relay.drain_within(seconds)
         for door in doors:
             if door.recording is not None:
                 door.recording.drain = seconds
-        for relay in relays.values():
-            relay.drain_within(seconds)
-        for conductor in conductors:
-            with conductor.logging():
-                log.info("left", steps=conductor.steps, resets=conductor.resets)
+            with door.conductor.logging():
+                log.info("left", steps=door.conductor.steps, resets=door.conductor.resets)
+
+
+async def _run(
+    doors: Sequence[_Door],
+    overlook: Overlook,
+    notifier: Notifier,
+    signals: AsyncIterator[int],
+    *,
+    companions: Sequence[Companion],
+    reload: Callable[[], None] | None,
+) -> float:
+    """Until a signal says to leave. Returns when all must be over."""
+    async with trio.open_nursery() as outer:
+        outer.start_soon(supervise, notifier, overlook)
+        async with trio.open_nursery() as sessions:
+            left = list(overlook.conductors)
+            for conductor in overlook.conductors:
+                sessions.start_soon(_keep, conductor, left)
+                sessions.start_soon(conductor.look_after_simulator)
+            # First the environments, so that no step is under way when the session says goodbye.
+            async with trio.open_nursery() as environments:
+                for door in doors:
+                    environments.start_soon(door.attend)
+                for relay in overlook.relays:
+                    environments.start_soon(relay.run)
+                for companion in companions:
+                    environments.start_soon(companion, overlook)
+                notifier.tell(READY=1, STATUS=overlook.summary())
+                async for number in signals:
+                    if number == signal.SIGHUP and reload is not None:
+                        reloading(notifier, partial(_read_again, doors, reload))
+                        continue
+                    log.info("leaving", signal=signal.Signals(number).name)
+                    break
+                notifier.tell(STOPPING=1, STATUS="leaving the simulator")
+                end = trio.current_time() + LEAVE_WITHIN
+                drivers: list[HubServer | Relay] = [*(door.server for door in doors), *overlook.relays]
+                sessions.start_soon(_leave_simulators, drivers, sessions.cancel_scope)
+                environments.cancel_scope.cancel()
+        outer.cancel_scope.cancel()
+    return end
 
 
 def _read_again(doors: Sequence[_Door], reload: Callable[[], None]) -> None:
@@ -148,7 +151,7 @@ class _Door:
     """One simulator's conductor, and where environments come in."""
 
     conductor: Conductor
-    listener: HubSocket
+    server: HubServer
     remote: TlsListener | None
     recording: Recording | None
 
@@ -173,11 +176,16 @@ class _Door:
         where = {"listen": str(settings.listen)} if settings.listen is not None else {}
         log.info("hub open", hub=str(settings.hub), **settings.whose, **where)
         conductor = Conductor(settings, trace=trace, recording=recording, launcher=launcher)
-        return cls(conductor, listener, remote, recording)
+        server = HubServer(listener, conductor, spin=settings.spin, remote=remote)
+        stack.callback(server.close)
+        return cls(conductor, server, remote, recording)
 
+    def feeds(self, feeding: Feeding) -> bool:
+        return not feeding.simulators or self.conductor.settings.name in feeding.simulators
 
-def _feeds(feeding: Feeding, door: _Door) -> bool:
-    return not feeding.simulators or door.conductor.settings.name in feeding.simulators
+    async def attend(self) -> None:
+        with self.conductor.logging():
+            await self.server.serve()
 
 
 def _tell_shared(door: _Door, upstreams: Sequence[Upstream]) -> None:
@@ -221,11 +229,6 @@ async def _keep(conductor: Conductor, left: list[Conductor]) -> None:
             conductor.tried_again_after(LOST_PAUSE)
             await trio.sleep(LOST_PAUSE)
             left.append(conductor)
-
-
-async def _attend(server: HubServer, conductor: Conductor) -> None:
-    with conductor.logging():
-        await server.serve()
 
 
 async def _leave_simulators(drivers: Sequence[HubServer | Relay], sessions: trio.CancelScope) -> None:

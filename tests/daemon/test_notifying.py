@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -59,7 +60,7 @@ def conductor(tmp_path: Path) -> Conductor:
 
 
 def test_a_status_is_short_and_one_line_whatever_is_in_it(manager: Manager) -> None:
-    with manager.notifier() as notifier:
+    with closing(manager.notifier()) as notifier:
         notifier.tell(STATUS="missing: " + "A\x1b\n" * 40_000)
     ((name, status),) = manager.told()
     assert name == "STATUS"
@@ -69,11 +70,11 @@ def test_a_status_is_short_and_one_line_whatever_is_in_it(manager: Manager) -> N
 
 
 def test_a_manager_that_is_gone_or_slow_is_no_trouble(manager: Manager) -> None:
-    with manager.notifier() as notifier:
+    with closing(manager.notifier()) as notifier:
         for _ in range(10_000):
             notifier.tell(STATUS="more than its buffer holds")
     manager.socket.close()
-    with manager.notifier() as notifier:
+    with closing(manager.notifier()) as notifier:
         notifier.tell(READY=1)
 
 
@@ -84,14 +85,14 @@ def test_what_the_daemon_starts_does_not_speak_for_it(tmp_path: Path) -> None:
         "WATCHDOG_PID": str(os.getpid()),
         "HOME": "/",
     }
-    with Notifier(variables) as notifier:
+    with closing(Notifier(variables)) as notifier:
         assert notifier.watchdog == 3.0
     assert variables == {"HOME": "/"}
 
 
 async def supervised(manager: Manager, conductor: Conductor, seconds: float) -> list[tuple[str, str]]:
     """What the manager is told in so many seconds."""
-    with manager.notifier(WATCHDOG_USEC="6000000") as notifier, trio.move_on_after(seconds):
+    with closing(manager.notifier(WATCHDOG_USEC="6000000")) as notifier, trio.move_on_after(seconds):
         await supervise(notifier, Overlook([conductor], [], []))
     return manager.told()
 
@@ -127,7 +128,7 @@ def test_a_manager_learns_that_a_reload_is_over_even_where_it_fails(manager: Man
     def fail() -> None:
         raise ConfigurationError("no", hint="yes")
 
-    with manager.notifier() as notifier, pytest.raises(ConfigurationError):
+    with closing(manager.notifier()) as notifier, pytest.raises(ConfigurationError):
         reloading(notifier, fail)
     told = manager.told()
     assert [name for name, _ in told] == ["RELOADING", "MONOTONIC_USEC", "READY"]

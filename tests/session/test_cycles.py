@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -110,7 +111,7 @@ async def test_attaching_and_leaving_leaves_nothing_in_the_daemon(
     conductor = Conductor(Settings(hub=path, simulator=simulator.address, profile="document"))
     listener = HubSocket(path)
     bridge = f"unix:{path}"
-    with HubServer(listener, conductor, spin=False) as server:
+    with closing(HubServer(listener, conductor, spin=False)) as server:
         flat = Flat(tasks=_tasks, kept=_objects)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(conductor.run)

@@ -26,9 +26,7 @@ from ospbridge.transport.admission import VisitorLimit, set_keepalive
 from ospbridge.transport.tls import hub_refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from types import TracebackType
-    from typing import Self
+    from collections.abc import Callable
 
     from ospbridge.daemon.attachment import HeldAgent
     from ospbridge.daemon.conductor import Conductor
@@ -69,12 +67,12 @@ class HubServer:
         *,
         spin: bool,
         remote: TlsListener | None = None,
-        relays: Sequence[Relay] = (),
     ) -> None:
         self._listener = listener
         self._remote = remote
         self._conductor = conductor
-        self._relays = relays
+        self.relays: list[Relay] = []
+        """Upstreams of its agents."""
         self._started = trio.current_time()
         self._clients = 0
         """Those that are connected."""
@@ -89,14 +87,6 @@ class HubServer:
         """Why the hub's socket, which is gone, cannot be made anew."""
         self.at_rest = trio.Event()
         """Nobody is served any more."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self._watch.close()
 
     async def serve(self) -> None:
         """Accept until cancelled; all connections are closed then."""
@@ -227,6 +217,10 @@ class HubServer:
             self._watch.remove(descriptor, reads=watched)
             self._clients -= 1
 
+    def close(self) -> None:
+        """Forget all connections, which ``serve`` has closed."""
+        self._watch.close()
+
     def status(self) -> StatusReply:
         """What the daemon does."""
         conductor = self._conductor
@@ -243,7 +237,7 @@ class HubServer:
             version=ospbridge.__version__,
             pid=os.getpid(),
             recording=conductor.recording.status if conductor.recording is not None else None,
-            upstreams=[relay.status for relay in self._relays],
+            upstreams=[relay.status for relay in self.relays],
             step_times=conductor.stats.step_times,
             datagrams=conductor.datagrams,
             rebuilds_by_reason=dict(conductor.stats.rebuilds),
