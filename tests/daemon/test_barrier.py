@@ -1,20 +1,36 @@
-"""Those who act and leave the waiting to others, and those who act alone, whose step is taken with their action."""
+"""Those who leave the waiting to others, those who act alone and at once, and drivers for whom deadlines stand."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 import trio
 
 from ospbridge.daemon.attachment import Driver, State
+from ospbridge.daemon.lockstep import ResetPolicy
 from ospbridge.errors import BarrierStuck, LocalProtocolError, SessionLost
 from ospbridge.osp.notices import WorldReset
-from tests.daemon.stage import Absent, FakeSession, attach, both, conductor_of, episodes, play, recorded, told
+from tests.daemon.stage import (
+    Absent,
+    FakeSession,
+    act,
+    attach,
+    both,
+    conductor_of,
+    episodes,
+    play,
+    recorded,
+    together,
+    told,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from ospbridge.daemon.attachment import Attachment
+    from ospbridge.daemon.conductor import Conductor
 
 pytestmark = pytest.mark.trio
 
@@ -168,3 +184,91 @@ async def test_no_step_is_taken_at_once_while_the_world_is_held_or_somebody_look
     assert barrier.may_step_at_once([absent.attachment])
     conductor.observers.join("a", object())
     assert not barrier.may_step_at_once([absent.attachment])
+
+
+# --- deadlines that stand while a driver waits ------------------------------------------------------------------------
+
+
+WHY = "waits for weights"
+
+
+class Seated(NamedTuple):
+    """Who holds, on agent a, and who waits, on agent b; ``heard`` is what the latter hears of holds."""
+
+    conductor: Conductor
+    holder: Driver
+    a: Attachment
+    b: Attachment
+    heard: list[tuple[float, str]]
+
+
+def seated(session: FakeSession, policy: ResetPolicy = ResetPolicy.ALL) -> Seated:
+    conductor = conductor_of(session, reset_policy=policy)
+    holder = Driver("relay", 1)
+    heard: list[tuple[float, str]] = []
+    other = Driver("env", 2, on_held=lambda seconds, reason: heard.append((seconds, reason)))
+    return Seated(conductor, holder, attach(conductor, "a", holder), attach(conductor, "b", other), heard)
+
+
+async def both_play(found: Seated) -> Seated:
+    conductor, _, a, b, _ = found
+    conductor.lockstep.next_reset.quorum = 2
+    await together(lambda: conductor.reset([b], 0, 2), lambda: conductor.reset([a], 9, 1))
+    return found
+
+
+async def both_done(session: FakeSession, found: Seated) -> Seated:
+    """Their episodes have just ended."""
+    session.ending = {"a": 1, "b": 1}
+    await both_play(found)
+    await act(found.conductor, a=0.25, b=0.5)
+    assert found.a.state is found.b.state is State.DONE
+    return found
+
+
+async def test_a_step_that_waits_for_a_holder_goes_on_when_it_acts(
+    session: FakeSession, autojump_clock: object
+) -> None:
+    conductor, holder, a, b, heard = await both_play(seated(session))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(play, conductor, b, 0.5)
+        await trio.sleep(1)
+        with conductor.holding(holder, 500.0, WHY):
+            await trio.sleep(400)
+        # The step limit is 30 s.
+        await trio.sleep(20)
+        await play(conductor, a, 0.25)
+    assert not told(a).truncated
+    assert not told(b).truncated
+    assert heard == [(500.0, WHY)]
+
+
+@pytest.mark.parametrize("policy", ResetPolicy)
+async def test_a_reset_waits_for_a_holder_whose_episode_is_over(
+    session: FakeSession, policy: ResetPolicy, autojump_clock: object
+) -> None:
+    conductor, holder, a, b, heard = await both_done(session, seated(session, policy))
+    async with trio.open_nursery() as nursery:
+        with conductor.holding(holder, 500.0, WHY):
+            await trio.sleep(100)
+            # The reset limit is 60 s.
+            nursery.start_soon(conductor.reset, [b], 8, 2)
+            await trio.sleep(300)
+            assert b.state is State.WAITING
+        await conductor.reset([a], 0, 1)
+    assert session.seeds == [9, 8]
+    assert conductor.lockstep.playing == [a, b]
+    assert heard == [(400.0, WHY)]
+
+
+@pytest.mark.parametrize("hold, begins", [(50.0, 50.0), (300.0, 300.0), (0.5, 2.0)])
+async def test_a_reset_goes_on_without_who_holds_longer_than_it_may(
+    session: FakeSession, hold: float, begins: float, autojump_clock: object
+) -> None:
+    conductor, holder, a, b, _ = await both_done(session, seated(session))
+    began = trio.current_time()
+    with conductor.holding(holder, hold, WHY):
+        await conductor.reset([b], 8, 2)
+    assert trio.current_time() - began == pytest.approx(begins, abs=0.1)
+    assert conductor.lockstep.playing == [b]
+    assert a.state is State.ATTACHED

@@ -65,20 +65,6 @@ async def test_agents_that_nobody_plays_rest_at_neutral(session: FakeSession) ->
     assert feedback.reward == 1.0
 
 
-async def test_an_end_frees_the_agent_to_rest_and_a_further_step_says_what_to_do(
-    session: FakeSession,
-) -> None:
-    session.ending = {"a": 2}
-    conductor, a = await alone(session)
-    assert not (await play(conductor, a, 0.1)).terminated
-    assert (await play(conductor, a, 0.2)).terminated
-    assert session.audits == 1
-    assert np.frombuffer(conductor.lockstep.actions["a"], "<f4").tolist() == [0.0]
-    with pytest.raises(LocalProtocolError) as caught:
-        await play(conductor, a, 0.3)
-    assert "call reset" in caught.value.hint
-
-
 # --- the barrier ---------------------------------------------------------------------------------------------------
 
 
