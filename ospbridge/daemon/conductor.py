@@ -283,7 +283,6 @@ class Conductor:
                 for _ in range(lockstep.settle_steps):
                     outcomes = await session.step(lockstep.actions)
                     lockstep.steps += 1
-                session.machine.clock.settle()
         return asked, outcomes
 
     def _tell_paces(self) -> None:

@@ -106,7 +106,6 @@ class DirectSeat:
         outcome = unobserved(self.interface)
         for _ in range(self._task.settle_steps):
             outcome = session.step_one(self._task.neutral)
-        session.machine.clock.settle()
         return outcome
 
     def step(self, action: Any) -> Feedback:

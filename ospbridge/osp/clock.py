@@ -15,10 +15,10 @@ __all__ = ["Moved", "StepClock"]
 
 TOLERANCE: Final = 0.25
 """Of a step: how far a reading may be from a whole number of steps."""
+
+
 EXACT: Final = 0.01
-"""Of a step: what is nearer to a whole number was not rounded."""
-DRIFT: Final = 0.01
-"""Of all steps: how far a clock of few digits may be from the size that the simulator announced."""
+"""The same of a number that is not expected: an uneven clock, or one of few digits, comes by it now and then."""
 
 
 class Moved(Enum):
@@ -46,8 +46,6 @@ class StepClock:
         """What the clock showed when ``count`` was 0; None where that is not known."""
         self.count = 0
         """Steps believed since then."""
-        self.audited = 0
-        """Those of them that need no audit any more."""
         self.earlier = 0
         """Steps of this session believed before ``base``."""
         self.latest: float | None = None
@@ -67,31 +65,18 @@ class StepClock:
         """``time`` is what the clock shows while no step is pending; None: that is not known any more."""
         self.base = self.latest = time
         self.earlier += self.count
-        self.count = self.audited = 0
-
-    def settle(self) -> None:
-        """The steps so far only begin an episode: an audit of them would say nothing that their reset did not."""
-        self.audited = self.count
+        self.count = 0
 
     def steps_shown(self, time: float) -> int | None:
-        """How many steps the clock shows since ``base``; None where that is no whole number, or cannot be said.
-
-        A clock of few digits drifts from the announced size. Its readings are no whole numbers of steps, and refine it.
-        """
+        """How many steps the clock shows since ``base``; None where that is no whole number, or cannot be said."""
         if self.base is None or not self.size:
             return None
         steps = (time - self.base) / self.size
         if not isfinite(steps):
             return None
-        if abs(steps - round(steps)) <= EXACT:
-            return round(steps)
-        nearest = self.count if abs(steps - self.count) < abs(steps - self.count - 1) else self.count + 1
-        if abs(steps - nearest) > TOLERANCE + DRIFT * nearest:
-            return None
-        if DRIFT * nearest >= TOLERANCE:
-            # Of fewer steps the digits of the clock would say less of the size than the simulator does.
-            self.size = (time - self.base) / nearest
-        return nearest
+        nearest = round(steps)
+        expected = nearest in (self.count, self.count + 1)
+        return nearest if abs(steps - nearest) <= (TOLERANCE if expected else EXACT) else None
 
     def judge(self, time: float | None) -> Moved:
         """What ``time`` says about the step that follows the ``count`` steps believed so far."""

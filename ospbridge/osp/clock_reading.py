@@ -127,30 +127,26 @@ def audit(m: ClientMachine) -> Exchange[str]:
     clock, episode = m.clock, m.episode
     if episode.request_outstanding:
         return INTERRUPTED
-    if not episode.doubt and clock.count != clock.audited and clock.base is not None:
-        clock.audited = clock.count
-        yield from _count_steps(m)
-    return episode.doubt
-
-
-def _count_steps(m: ClientMachine) -> Exchange[None]:
-    """Doubt the episode where the clock shows another number of steps; drop one that shows no whole number."""
-    clock = m.clock
+    if episode.doubt or not clock.count or clock.base is None:
+        return episode.doubt
     shown: int | None = None
     for look in range(2):
         if look:
             yield from pause(m, SECOND_LOOK)
         time = yield from read_clock(m)
         if time is None or clock.size is None:
-            return
+            return episode.doubt
         shown = clock.steps_shown(time)
         if shown == clock.count:
-            return
+            # These steps need no audit any more.
+            clock.start(time)
+            return episode.doubt
     if shown is None:
         drop_clock(m)
-    elif not m.episode.doubt:
+    elif not episode.doubt:
         given = f"{pluralize(clock.count, 'step')} {'was' if clock.count == 1 else 'were'} given"
         m.notices.anomaly(m.uncertain(f"{given}, the clock shows {shown}").message)
+    return episode.doubt
 
 
 def audit_previous(m: ClientMachine) -> Exchange[str]:

@@ -34,15 +34,11 @@ COLLECT: Final = 0.12
 """Seconds to wait for a second answer after the last INIT, when more than one was sent."""
 ASKED: Final = 3
 """So often both forms of INIT are sent before a refusal of the one counts for both."""
-SLOWEST: Final = 1.0
-"""Seconds that a second answer is awaited at most where the first was slow."""
 STRANGERS_NAMED: Final = 3
 BIG_ENDIAN: Final = (
     "that is 1.1 in big-endian order: the simulator must write integers and floats in little-endian order"
 )
 """A hint."""
-TRIES: Final = 3
-"""Of an END that nobody confirms."""
 PAUSE_EVERY: Final = 3
 """So often INIT meets silence from one pause to the next. The first one is at the first silence."""
 PAUSE_SHARE: Final = 0.5
@@ -179,9 +175,6 @@ class ConnectMachine:
         if self.answered is None:
             self.answered, self.greeting = answer, data
             self.deadline = self._last_sent + COLLECT
-            if self._rounds > 1:
-                # It was asked again before it answered, and takes as long for the second answer.
-                self.deadline += min(now - self._strangers.began, SLOWEST)
             self._adopt_when_due(now)
             return
         both_known = len(self._wanted) > 1
@@ -264,8 +257,10 @@ class SurplusMachine:
         self._quiet = SILENCE + profile.init_takes
         """Seconds of silence after which nobody is there, or an END is said again."""
         self._owed = owed
-        self._ends: dict[Endpoint, int] = {}
-        """How often each handler that has answered was told END; ``TRIES`` where it has left."""
+        self._there: set[Endpoint] = set()
+        """Handlers that have answered."""
+        self._left: set[Endpoint] = set()
+        """Those that have left, as each is told to."""
 
     def begin(self, now: float, give_up: float) -> None:
         """From now on each silence counts."""
@@ -274,22 +269,23 @@ class SurplusMachine:
 
     def receive(self, data: bytes, source: Endpoint, now: float) -> None:
         """A datagram came, to the port that the INITs were sent from."""
-        ends = self._ends.get(source, 0)
-        if source.host != self._server.host or ends >= TRIES:
+        if source.host != self._server.host or source in self._left:
             return
         try:
             reply = decode_reply(data)
         except RemoteProtocolError:
             return
-        if not ends and isinstance(reply, InitAck):
-            self._say_end(source)
-        elif ends and isinstance(reply, EndAck):
-            self._ends[source] = TRIES
-            self.finished = len(self._ends) >= self._owed and min(self._ends.values()) >= TRIES
-        elif ends and data[0] in RESET_COMPLETED:
+        known = source in self._there
+        if isinstance(reply, InitAck) and not known:
+            self._there.add(source)
+            self.outgoing.append((self._end, source))
+        elif isinstance(reply, EndAck) and known:
+            self._there.remove(source)
+            self._left.add(source)
+            self.finished = len(self._left) >= self._owed and not self._there
+        elif data[0] in RESET_COMPLETED and known:
             # It waits for this answer, and may take END for it.
-            self.outgoing.append((_reset_acknowledged(data), source))
-            self._say_end(source)
+            self.outgoing += [(_reset_acknowledged(data), source), (self._end, source)]
         else:
             return
         self._wait(now)
@@ -298,15 +294,9 @@ class SurplusMachine:
         """``deadline`` has come."""
         if self.finished or now < self.deadline:
             return
-        there = [source for source, ends in self._ends.items() if ends < TRIES]
-        for source in there:
-            self._say_end(source)
-        self.finished = not there or now >= self._give_up
+        self.outgoing += [(self._end, source) for source in self._there]
+        self.finished = not self._there or now >= self._give_up
         self._wait(now)
-
-    def _say_end(self, source: Endpoint) -> None:
-        self._ends[source] = self._ends.get(source, 0) + 1
-        self.outgoing.append((self._end, source))
 
     def _wait(self, now: float) -> None:
         self.deadline = min(now + self._quiet, self._give_up)

@@ -159,8 +159,12 @@ def collect(
                 # Whatever is sent next acknowledges that piece.
                 m.learned.lists_one_by_one |= len(came.by_index) == before + 1
             if came.complete:
-                if ack is not None:
-                    _acknowledge(m, ack, came)
+                # No server awaits this behind the info of an agent that it does not know.
+                if ack is not None and (came.total or getattr(came.head, "name", True)):
+                    m.list_ack = ack
+                    # No known server awaits this behind values, but one may be built so.
+                    if not isinstance(ack, ValueInfoAck) or m.learned.lists_one_by_one:
+                        m.send(ack)
                 if question.tries > 1:
                     yield from pause(m, PIECE_PAUSE)
                 return came
@@ -174,17 +178,6 @@ def collect(
             question.met_silence(request)
             if came.total < 0:
                 m.send(StepCompletedAck(0))
-
-
-def _acknowledge(m: ClientMachine, ack: Message, came: Listed[P]) -> None:
-    """The list is complete. No server awaits this behind the info of an agent that it does not know.
-
-    Nor does any known one behind values, but one may be built so.
-    """
-    if came.total or getattr(came.head, "name", True):
-        m.list_ack = ack
-        if not isinstance(ack, ValueInfoAck) or m.learned.lists_one_by_one:
-            m.send(ack)
 
 
 # --- the value repository --------------------------------------------------------------------------------------------

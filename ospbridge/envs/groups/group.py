@@ -181,7 +181,6 @@ class DirectGroup:
         outcomes = {name: unobserved(task.agent) for name, task in tasks.items()}
         for _ in range(max(task.settle_steps for task in tasks.values())):
             outcomes = yield from core.step(self._inputs)
-        core.machine.clock.settle()
         return {name: task.begin(outcomes[name], seed=seed) for name, task in tasks.items()}
 
     # --- steps -----------------------------------------------------------------------------------------------------
