@@ -456,7 +456,11 @@ class ClientMachine:
             # Each handler waits for this acknowledgement and eats the next datagram in its place.
             self.acknowledge_reset(message.CODE)
             if self.episode.stepped:
-                self._reset_by_others()
+                text = "the world was reset without this session having asked"
+                self.notices.reset(text)
+                self.clock.start(None)
+                if self.episode.request_outstanding:
+                    raise self.uncertain(f"{text}, in the middle of it")
         elif isinstance(message, StepCompleted):
             self.send(StepCompletedAck(message.agent_id))
             if not self.episode.repeats(message):
@@ -488,13 +492,6 @@ class ClientMachine:
         """
         with suppress(StepUncertain):
             self.unsolicited(reply)
-
-    def _reset_by_others(self) -> None:
-        text = "the world was reset without this session having asked"
-        self.notices.reset(text)
-        self.clock.start(None)
-        if self.episode.request_outstanding:
-            raise self.uncertain(f"{text}, in the middle of it")
 
 
 _COMPLETED: Final = bytes((Code.NEXT_SIMULATION_STEP_COMPLETED,))

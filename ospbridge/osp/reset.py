@@ -86,19 +86,11 @@ class PendingReset(Pending):
 
     def _send_more(self) -> None:
         while self.sent < min(self.wanted, self.acked + self.at_once):
-            self.send_next()
+            self.sent += 1
+            self.send()
 
-    def send_next(self) -> None:
-        """Send a request for the first time."""
-        self.sent += 1
-        self._send()
-
-    def send_again(self) -> None:
+    def send(self) -> None:
         """Acknowledgements carry no id: requests are counted, and go again one at a time."""
-        self.sent_again += 1
-        self._send()
-
-    def _send(self) -> None:
         self.sent_at = self.m.now
         self.m.send(self._request)
 
@@ -192,7 +184,8 @@ def _on_silence(m: ClientMachine, r: PendingReset, patience: float) -> Exchange[
         if r.is_completed():
             return True
         if r.sent < r.wanted:
-            r.send_next()
+            r.sent += 1
+            r.send()
             return False
         row = _decide(m, r, time)
         if row.action is Action.SEND_AGAIN:
@@ -203,7 +196,8 @@ def _on_silence(m: ClientMachine, r: PendingReset, patience: float) -> Exchange[
         r.unanswered += 1
         return r.is_completed()
     if row.action is Action.SEND_AGAIN and r.sent_again < SENT_AGAIN_AT_MOST:
-        r.send_again()
+        r.sent_again += 1
+        r.send()
     return r.is_completed() or row.action is Action.RESTORE
 
 
