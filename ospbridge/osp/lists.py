@@ -159,12 +159,8 @@ def collect(
                 # Whatever is sent next acknowledges that piece.
                 m.learned.lists_one_by_one |= len(came.by_index) == before + 1
             if came.complete:
-                # No server awaits this behind the info of an agent that it does not know.
-                if ack is not None and (came.total or getattr(came.head, "name", True)):
-                    m.list_ack = ack
-                    # No known server awaits this behind values, but one may be built so.
-                    if not isinstance(ack, ValueInfoAck) or m.learned.lists_one_by_one:
-                        m.send(ack)
+                if ack is not None:
+                    _acknowledge(m, ack, came)
                 if question.tries > 1:
                     yield from pause(m, PIECE_PAUSE)
                 return came
@@ -178,6 +174,15 @@ def collect(
             question.met_silence(request)
             if came.total < 0:
                 m.send(StepCompletedAck(0))
+
+
+def _acknowledge(m: ClientMachine, ack: Message, came: Listed[P]) -> None:
+    """The list is complete. No server awaits this behind the info of an agent that it does not know."""
+    if came.total or getattr(came.head, "name", True):
+        m.list_ack = ack
+        # No known server awaits this behind values, but one may be built so.
+        if not isinstance(ack, ValueInfoAck) or m.learned.lists_one_by_one:
+            m.send(ack)
 
 
 # --- the value repository --------------------------------------------------------------------------------------------

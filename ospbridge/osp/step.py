@@ -270,15 +270,10 @@ class PendingStep(Pending):
         """Send the next request for the first time."""
         request = self.unsent.popleft()
         self.unacked.add(request.agent_id)
-        self._send(request)
+        self.send(request)
 
-    def send_again(self) -> None:
-        """The only request that is not acknowledged is lost."""
-        self.sent_again += 1
-        (agent_id,) = self.unacked
-        self._send(self.requests[agent_id])
-
-    def _send(self, request: StepRequest) -> None:
+    def send(self, request: StepRequest) -> None:
+        """Send it, for the first time or again."""
         self.sent_at = self.m.now
         self.m.outgoing.append(request.datagram)
 
@@ -410,7 +405,9 @@ def _act(m: ClientMachine, s: PendingStep, moved: Moved, patience: float) -> Exc
     if row.action is Action.SEND_AGAIN:
         if s.sent_again >= SENT_AGAIN_AT_MOST:
             raise m.uncertain("a request was sent four times and never acknowledged")
-        s.send_again()
+        s.sent_again += 1
+        (agent_id,) = s.unacked
+        s.send(s.requests[agent_id])
     return False
 
 

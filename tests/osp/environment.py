@@ -13,7 +13,7 @@ import numpy as np
 from ospbridge.errors import BarrierStuck, OutputsIncomplete, SessionLost, StepUncertain
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Client, Datagram, Pair, no_fault
-from tests.storm.lives import INPUTS, NEUTRAL, OUTPUTS, Episode, Life, Untruth, untrue
+from tests.storm.lives import INPUTS, NEUTRAL, OUTPUTS, Life, Untruth, begin_episode, give, observe, untrue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -124,20 +124,11 @@ class Environment:
         """The neutral one, whose observation is that of the reset."""
         after_end = self._before is not None and self._fresh
         outcome = self.client.do(self.talk.step({name: np.array(NEUTRAL, np.float32) for name in self.names}))
-        for life in self.lives:
-            observed = [outcome[life.agent].outputs.tolist()]
-            life.episodes.append(Episode(observations=observed, after_end=after_end))
+        begin_episode(self.lives, outcome, after_end=after_end)
         self._fresh, self._playing = False, True
 
     def step(self) -> None:
-        actions = {}
-        for life in self.lives:
-            actions[life.agent] = life.next_inputs()
-            life.episodes[-1].actions.append(actions[life.agent])
-        given = {name: np.array(inputs, np.float32) for name, inputs in actions.items()}
-        outcome = self.client.do(self.talk.step(given))
-        for life in self.lives:
-            life.episodes[-1].observations.append(outcome[life.agent].outputs.tolist())
+        observe(self.lives, self.client.do(self.talk.step(give(self.lives))))
 
     def audit(self) -> None:
         """The episode is over, and what is believed of it must be so, unless it is told."""

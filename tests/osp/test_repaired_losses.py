@@ -12,8 +12,6 @@ import pytest
 
 from ospbridge.osp.profile import NERD
 from tests.osp.stage import BOTH
-from tests.storm.explaining import judge
-from tests.storm.lives import Storm, Weather
 from tests.storm.losses import Figures, together
 
 if TYPE_CHECKING:
@@ -54,9 +52,3 @@ def test_what_is_wrong_on_a_bad_network_is_told(network: str, agents: int, steps
     figures = found(network, agents)
     assert figures.wrong == 0
     assert figures.steps_a_second >= steps_a_second * ("doubles" in network)
-
-
-def test_the_judge_sees_what_did_not_run() -> None:
-    storm = Storm(1, "nerd", 1, 1, Weather(0.0, 0.0, 0.0, 0.0), steps=30)
-    assert not judge(storm).broken
-    assert judge(storm, forged=lambda ledger: ledger.pop(5)).broken

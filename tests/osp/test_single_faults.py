@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import combinations, product
+from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from ospbridge.osp.codes import Code
-from ospbridge.osp.profile import NERD
 from ospbridge.osp.timing import Limits
 from tests.osp.environment import TOLD, Environment
-from tests.osp.playing import COUNTED, DONE, REQUEST, SEEN, Player, thinks
+from tests.osp.playing import COUNTED, REQUEST, Player, thinks
 from tests.osp.stage import BOTH
 
 if TYPE_CHECKING:
@@ -280,47 +279,3 @@ def test_steps_that_take_longer_than_a_silence_are_waited_for(
     thinks(player, lambda _: takes, clock_first=clock_first)
     assert player.episode(6) == ""
     assert player.sent(REQUEST) == 6 * agents
-
-
-@BOTH
-@pytest.mark.parametrize("agents", [1, 3])
-@pytest.mark.parametrize("takes", [0.3, 0.6, 1.2, 2.5])
-@pytest.mark.parametrize("lost", [REQUEST, COUNTED, DONE, SEEN], ids=lambda code: code.name)
-def test_a_loss_where_steps_take_longer_than_a_silence_is_survived_or_told(
-    profile: Profile, agents: int, takes: float, lost: Code
-) -> None:
-    """Whoever sends a request again while the world is at its step has the next one run without all requests."""
-    for at, agent in product((0, 3), range(1, agents + 1)):
-        player = Player(profile, agents, limits=Limits())
-        thinks(player, lambda _: takes)
-        player.begin(at)
-        player.lose([lost, agent])
-        reason = player.told(4)
-        assert reason or (player.ran == player.given and not player.wrong)
-
-
-def test_a_doubled_request_in_a_slow_first_step_of_several_agents_is_survived_or_told() -> None:
-    """The world steps early, with what an agent was given before."""
-    player = Player(NERD, 3)
-    thinks(player, lambda _: 1.2)
-    player.begin(0)
-    player.meets((bytes((REQUEST, 1)), (0.0, 0.0)))
-    reason = player.told(4)
-    assert reason or (player.ran == player.given and not player.wrong)
-
-
-@pytest.mark.sampled(16)
-@BOTH
-@pytest.mark.parametrize("agents", [1, 2, 3])
-@pytest.mark.parametrize("takes", [0.3, 0.6, 1.2, 2.5])
-@pytest.mark.parametrize("twice", [1, 2, 3])
-@pytest.mark.parametrize("at", [0, 2])
-def test_a_doubled_request_where_steps_take_their_time_is_survived_or_told(
-    profile: Profile, agents: int, takes: float, twice: int, at: int
-) -> None:
-    player = Player(profile, agents)
-    thinks(player, lambda _: takes)
-    player.begin(at)
-    player.meets((bytes((REQUEST, min(twice, agents))), (0.0, 0.0)))
-    reason = player.told(4)
-    assert reason or (player.ran == player.given and not player.wrong)

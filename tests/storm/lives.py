@@ -12,6 +12,10 @@ from ospbridge.simulator.synthetic import expected
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
+    from ospbridge.interface import StepOutcome
+
 HORIZON: Final = 20
 """Steps of an episode that nothing ends before."""
 INPUTS: Final = 2
@@ -117,6 +121,26 @@ class Life:
         """Whether it took its steps, or was told so often that more would show nothing new."""
         often = bool(storm.told) and sum(bool(episode.told) for episode in self.episodes) >= storm.told
         return self.steps >= storm.steps or often
+
+
+def begin_episode(lives: Sequence[Life], outcome: Mapping[str, StepOutcome], *, after_end: bool) -> None:
+    """One session plays for all of them: its neutral step behind a reset brought this."""
+    for life in lives:
+        life.episodes.append(Episode(after_end=after_end))
+    observe(lives, outcome)
+
+
+def observe(lives: Sequence[Life], outcome: Mapping[str, StepOutcome]) -> None:
+    """The step brought this."""
+    for life in lives:
+        life.episodes[-1].observations.append(outcome[life.agent].outputs.tolist())
+
+
+def give(lives: Sequence[Life]) -> dict[str, NDArray[np.float32]]:
+    """The inputs of the next step."""
+    for life in lives:
+        life.episodes[-1].actions.append(life.next_inputs())
+    return {life.agent: np.array(life.episodes[-1].actions[-1], np.float32) for life in lives}
 
 
 def inputs(number: int) -> list[float]:

@@ -25,18 +25,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from ospbridge.errors import OspBridgeError
 from ospbridge.session.blocking import BlockingSession
 from tests.storm.explaining import judge
-from tests.storm.lives import DIFFERENT, INPUTS, NEUTRAL, OUTPUTS, Episode, Life, Storm, Weather, untrue
+from tests.storm.lives import (
+    DIFFERENT,
+    INPUTS,
+    NEUTRAL,
+    OUTPUTS,
+    Life,
+    Storm,
+    Weather,
+    begin_episode,
+    give,
+    observe,
+    untrue,
+)
 from tests.storm.machines import REBUILT_AFTER, STOPPED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from ospbridge.interface import StepOutcome
 
 __all__ = ["NETWORKS", "SEEDS", "Figures", "together"]
 
@@ -183,31 +191,18 @@ class Player:
         """All that is left. Raises what ends it."""
         session.reset(1 + self.ends)
         outcome = session.step({life.agent: NEUTRAL for life in self.lives})
-        episodes = [Episode(after_end=self._before is not None) for _ in self.lives]
-        self._observe(episodes, outcome)
-        for life, episode in zip(self.lives, episodes, strict=True):
-            life.episodes.append(episode)
+        begin_episode(self.lives, outcome, after_end=self._before is not None)
         try:
             while self.lives[0].steps < self._storm.steps:
-                for life, episode in zip(self.lives, episodes, strict=True):
-                    episode.actions.append(life.next_inputs())
-                given = {
-                    life.agent: np.array(episode.actions[-1], np.float32)
-                    for life, episode in zip(self.lives, episodes, strict=True)
-                }
-                self._observe(episodes, session.step(given))
+                observe(self.lives, session.step(give(self.lives)))
             reason = session.audit()
         except OspBridgeError as error:
             reason = error.message
             raise
         finally:
-            for episode in episodes:
-                episode.ended, episode.told = True, reason
+            for life in self.lives:
+                life.episodes[-1].ended, life.episodes[-1].told = True, reason
         self.ends += bool(reason)
-
-    def _observe(self, episodes: list[Episode], outcome: dict[str, StepOutcome]) -> None:
-        for life, episode in zip(self.lives, episodes, strict=True):
-            episode.observations.append(outcome[life.agent].outputs.tolist())
 
 
 def through_sockets(storm: Storm) -> Figures:

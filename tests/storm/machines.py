@@ -11,15 +11,13 @@ from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from ospbridge.errors import AgentTaken, BarrierStuck, OspBridgeError
 from ospbridge.osp.notices import WorldReset
 from ospbridge.osp.profile import PROFILES
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Client, Datagram, Fault, Hang, Pair
-from tests.storm.lives import DIFFERENT, INPUTS, OUTPUTS, Episode, Life, Storm, Weather
+from tests.storm.lives import DIFFERENT, INPUTS, OUTPUTS, Life, Storm, Weather, begin_episode, give, observe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
@@ -191,26 +189,18 @@ class _Actor:
         yield talk.reset(1 + len(self.lives[0].episodes))
         outcome = yield talk.step({name: [0.0] * INPUTS for name in self.names})
         self._stuck = 0
-        for life in self.lives:
-            observed = [outcome[life.agent].outputs.tolist()]
-            life.episodes.append(Episode(observations=observed, after_end=self._ended))
+        begin_episode(self.lives, outcome, after_end=self._ended)
         self._ended = False
-        latest = [life.episodes[-1] for life in self.lives]
         for at in range(self._storm.horizon):
-            actions = {life.agent: life.next_inputs() for life in self.lives}
-            for life, episode in zip(self.lives, latest, strict=True):
-                episode.actions.append(actions[life.agent])
-            outcome = yield talk.step({name: np.array(given, np.float32) for name, given in actions.items()})
-            for life, episode in zip(self.lives, latest, strict=True):
-                episode.observations.append(outcome[life.agent].outputs.tolist())
+            observe(self.lives, (yield talk.step(give(self.lives))))
             if any(isinstance(notice, WorldReset) for notice in talk.pop_notices()):
                 self._tell("the world was reset")
                 return
             if at + 1 == self._storm.horizon or self._done:
                 written = len(self._pair.ledger)
                 reason = yield talk.audit()
-                for episode in latest:
-                    episode.ended, episode.written = True, written
+                for life in self.lives:
+                    life.episodes[-1].ended, life.episodes[-1].written = True, written
                 if reason:
                     self._tell(reason)
                 return
