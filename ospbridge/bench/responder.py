@@ -57,7 +57,7 @@ class Responder:
         self._lines: dict[int, Line] = {}
         """By handler id."""
         self._answers: dict[int, Answer] = {
-            control.id: (control.ack, _completion(control.head, outputs, self._machine.profile.end))
+            control.id: (control.ack, _completion(control.header(0, 0), outputs, self._machine.profile.end))
             for control in self._machine.controls
         }
 

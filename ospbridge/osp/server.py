@@ -96,7 +96,7 @@ class Faults(NamedTuple):
 class AgentControl:
     """An agent of the world with who controls it, and its constant pieces of datagrams."""
 
-    __slots__ = ("ack", "agent", "handler", "head", "id", "request_size")
+    __slots__ = ("ack", "agent", "handler", "id", "request_size")
 
     def __init__(self, agent: WorldAgent, agent_id: int, profile: Profile) -> None:
         self.agent = agent
@@ -104,7 +104,6 @@ class AgentControl:
         self.handler: Handler | None = None
         self.request_size = messages.NextSimulationStep.length(len(agent.inputs))
         self.ack = messages.NextSimulationStepAck.pack(agent_id) + profile.end
-        self.head = self.header(0, 0)
 
     def header(self, events: int, observed: int) -> bytes:
         """How a completion begins, up to the outputs."""
@@ -119,15 +118,11 @@ class AgentControl:
         surplus ones are ignored (observed on a NERD server).
         """
         agent, count = self.agent, _int(data, 5)
-        inputs, low = agent.inputs, agent.low
-        whole = count == len(inputs) and len(data) >= self.request_size
-        if not whole:
-            used = min(max(count, 0), len(inputs))
-            inputs, low = inputs[:used], low[:used]
-            data = data[: len(data) - (len(data) - _INPUTS_BEGIN) % 4].ljust(self.request_size, b"\0")
-        np.maximum(np.ndarray(inputs.shape, "<f4", data, _INPUTS_BEGIN), low, out=inputs)
+        given = agent.inputs[: max(count, 0)]
+        floats = data[: len(data) - (len(data) - _INPUTS_BEGIN) % 4].ljust(self.request_size, b"\0")
+        np.maximum(np.ndarray(given.shape, "<f4", floats, _INPUTS_BEGIN), agent.low[: len(given)], out=given)
         np.minimum(agent.inputs, agent.high, out=agent.inputs)
-        return whole
+        return count == len(agent.inputs) and len(data) >= self.request_size
 
 
 class AnyHandler(Protocol):
@@ -521,8 +516,8 @@ class Handler:
     def _send_completion(self, control: AgentControl, events: list[int], observed: list[int]) -> None:
         if self.profile.completions_one_by_one:
             self.awaited = Code.NEXT_SIMULATION_STEP_COMPLETED
-        head = control.header(len(events), len(observed)) if events or observed else control.head
-        ids = struct.pack(f"<{len(events)}i", *events) if events else b""
+        head = control.header(len(events), len(observed))
+        ids = struct.pack(f"<{len(events)}i", *events)
         self.send(head + control.agent.outputs.tobytes() + control.agent.infos.tobytes() + ids)
         for value_id in observed:
             self.send_value(value_id)
