@@ -54,6 +54,7 @@ Text: TypeAlias = Annotated[str, Wire.TEXT]
 Floats: TypeAlias = Annotated[NDArray[np.float32], Wire.FLOATS]
 Integers: TypeAlias = Annotated[tuple[int, ...], Wire.INTEGERS]
 
+_VECTORS: Final = (Wire.FLOATS, Wire.INTEGERS)
 _NUMBERS: Final = {kind: struct.Struct("<" + kind.format) for kind in Wire if kind.format != "%ds"}
 
 
@@ -61,17 +62,13 @@ def _check(where: str, kind: Wire, value: object) -> None:
     """Raise LocalProtocolError for a value that its type on the wire cannot hold."""
     if not _fits(kind, value):
         raise LocalProtocolError(f"{where} must be {kind.words}, got {value!r}")
-    if isinstance(value, str):
-        try:
-            encode_string(value)
-        except LocalProtocolError as error:
-            raise LocalProtocolError(f"{where}: {error.message}", hint=error.hint) from None
 
 
 def _fits(kind: Wire, value: object) -> bool:
-    """Whether ``value`` has the type; what is in a text is another matter."""
     if kind is Wire.TEXT:
-        return isinstance(value, str)
+        return isinstance(value, str) and bool(
+            encode_string(value)
+        )  # which raises by itself for what it cannot hold
     if kind is Wire.FLOATS:
         return getattr(value, "ndim", None) == 1
     if kind is Wire.INTEGERS:
@@ -187,30 +184,28 @@ class Vectors(Message):
 
     def _encode(self) -> bytes:
         vectors = self.vectors()
-        counts = zip(vectors, self.announced or map(len, vectors.values()), strict=True)
-        values = {name: getattr(self, name) for name, _ in self.LAYOUT} | dict(counts)
-        return self.pack(*values.values()) + b"".join(
+        counts = iter(self.announced or map(len, vectors))
+        heads = (next(counts) if kind in _VECTORS else getattr(self, name) for name, kind in self.LAYOUT)
+        return self.pack(*heads) + b"".join(
             np.ascontiguousarray(vector, "<i4" if isinstance(vector, tuple) else "<f4").tobytes()
-            for vector in vectors.values()
+            for vector in vectors
         )
 
     @classmethod
     def _read(cls, reader: Reader) -> Self:
-        values = {name: _read_field(reader, name, kind) for name, kind in cls.LAYOUT}
+        values = [_read_field(reader, name, kind) for name, kind in cls.LAYOUT]
         counts, there = [], []
-        for name, kind in cls.LAYOUT:
-            if kind in (Wire.FLOATS, Wire.INTEGERS):
-                counts.append(values[name])
-                vector = reader.vector("<f4" if kind is Wire.FLOATS else "<i4", values[name], name)
-                values[name] = vector if kind is Wire.FLOATS else tuple(vector.tolist())
+        for at, (name, kind) in enumerate(cls.LAYOUT):
+            if kind in _VECTORS:
+                counts.append(values[at])
+                vector = reader.vector("<f4" if kind is Wire.FLOATS else "<i4", values[at], name)
+                values[at] = vector if kind is Wire.FLOATS else tuple(vector.tolist())
                 there.append(len(vector))
-        return cls(**values, announced=None if there == counts else tuple(counts))
+        return cls(*values, announced=None if there == counts else tuple(counts))
 
-    def vectors(self) -> dict[str, NDArray[np.float32] | tuple[int, ...]]:
-        """The vectors by name, in their order."""
-        return {
-            name: getattr(self, name) for name, kind in self.LAYOUT if kind in (Wire.FLOATS, Wire.INTEGERS)
-        }
+    def vectors(self) -> list[NDArray[np.float32] | tuple[int, ...]]:
+        """The vectors, in their order."""
+        return [getattr(self, name) for name, kind in self.LAYOUT if kind in _VECTORS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -521,7 +516,7 @@ def decode_reply(data: bytes, *, limit: int | None = None) -> Message | Truncate
         # Behind the last whole value stand the end byte, or up to three bytes of another value.
         message = kind._read(reader)  # noqa: SLF001  # our own
         if message.announced is not None:
-            return Truncated(message, sum(map(len, message.vectors().values())), sum(message.announced))
+            return Truncated(message, sum(map(len, message.vectors())), sum(message.announced))
     elif data[-1] != DATAGRAM_END:
         # A cut string keeps its zero and loses the end byte.
         told = kind._read(reader)  # noqa: SLF001  # our own
