@@ -15,19 +15,6 @@ from tests.osp.stage import BOTH
 EATEN = "datagram eaten in place of an acknowledgement"
 
 
-def three_agents(profile: Profile) -> tuple[Server, Client]:
-    server = echoing(profile, 3)
-    client = server.player(3, 1, 2)
-    for agent in (2, 3, 1):
-        client.step(agent, 0.5)
-    assert [client.read()[0] for _ in range(3)] == [81, 81, 81]
-    return server, client
-
-
-def agents_of(client: Client) -> list[int]:
-    return [Completion(data).agent for data in client.read_all()]
-
-
 def stepped(profile: Profile) -> tuple[Server, Client]:
     """A client with an outstanding completion."""
     server = Server(profile)
@@ -37,17 +24,18 @@ def stepped(profile: Profile) -> tuple[Server, Client]:
     return server, client
 
 
-def test_nerd_sends_completions_one_by_one_in_ascending_id_each_after_the_ack() -> None:
-    _, client = three_agents(NERD)
-    for agent in (1, 2, 3):
-        assert agents_of(client) == [agent]
-        client.ack(agent)
-    assert agents_of(client) == []
-
-
-def test_document_sends_all_completions_at_once_in_ascending_id() -> None:
-    _, client = three_agents(DOCUMENT)
-    assert agents_of(client) == [1, 2, 3]
+@pytest.mark.parametrize("profile, at_once", [(NERD, [[1], [2], [3], []]), (DOCUMENT, [[1, 2, 3], []])])
+def test_completions_come_in_ascending_id_on_nerd_each_after_the_ack(
+    profile: Profile, at_once: list[list[int]]
+) -> None:
+    server = echoing(profile, 3)
+    client = server.player(3, 1, 2)
+    for agent in (2, 3, 1):
+        client.step(agent, 0.5)
+    assert [client.read()[0] for _ in range(3)] == [81, 81, 81]
+    for agents in at_once:
+        assert [Completion(data).agent for data in client.read_all()] == agents
+        client.ack()
 
 
 @pytest.mark.parametrize(
