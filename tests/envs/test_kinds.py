@@ -133,9 +133,10 @@ def test_a_reset_warns_of_steps_that_the_clock_denies(
         for _ in range(2):
             step(env)
         with BlockingSession.connect(address) as other:
-            # From here on the world makes two steps instead of one.
+            # In between the world makes two steps instead of one.
             other.set(ITERATIONS, "2")
-        step(env)
+            step(env)
+            other.set(ITERATIONS, "1")
         denied = "4 steps were given, the clock shows 5"
         with pytest.warns(UserWarning, match=f"before this reset cannot be trusted: {denied}"):
             assert denied in reason(env.reset(seed=1)[1])
