@@ -156,6 +156,22 @@ _OPTIONS: Final[tuple[Decorator, ...]] = (
         help="Which episodes are dropped when the spool is full.",
     ),
     largest_option("rllink-"),
+    click.option(
+        "--rllink-most-arrays",
+        type=click.IntRange(1, 1_000_000),
+        metavar="N",
+        default=1000,
+        show_default=True,
+        help="Take no weights of more arrays.",
+    ),
+    click.option(
+        "--rllink-most-work",
+        type=click.IntRange(1, 10**15),
+        metavar="N",
+        default=1_000_000_000,
+        show_default=True,
+        help="Take no ONNX model that may need more multiplications for a decision.",
+    ),
     *tls_options("rllink-"),
 )
 
@@ -220,6 +236,8 @@ def upstream_from(
         spool_limit=said["spool_limit"],
         spool_full=WhenFull(said["spool_full"]),
         largest_message=said["largest_message"],
+        most_arrays=said["most_arrays"],
+        most_work=said["most_work"],
     )
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from ospbridge.errors import ConfigurationError, LocalProtocolError
 from ospbridge.interface import BoxSpace
 from ospbridge.policy.distributions import distribution
+from ospbridge.policy.onnx import MOST_WORK, OnnxModule
 from ospbridge.policy.rlmodule import NumpyModule
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ class Policy:
     """Acts for agents with these spaces. Actions are in a ``BoxSpace``, or choices of a ``DiscreteSpace``.
 
     ``weights``: what ``read_policy`` returns. ``activation`` and ``head_activation`` are of the server's model
-    configuration, because weights do not tell; an ONNX model needs none. ``explore=False`` takes the most probable
+    configuration, because weights do not tell; an ONNX model needs none. ``most_work``: multiplications that
+    one of its decisions may take. ``explore=False`` takes the most probable
     action each time; its ``logp`` is what an exploring policy would have given it. ``seed`` is a number or a generator;
     the same seed decides alike on one machine. Raises ConfigurationError for weights that cannot work, with the key
     that is wrong. Not for several threads.
@@ -82,6 +84,7 @@ class Policy:
         clip_actions: bool = False,
         explore: bool = True,
         seed: int | np.random.Generator | None = None,
+        most_work: int = MOST_WORK,
     ) -> None:
         if observation_space.low.ndim != 1 or not len(observation_space.low):
             raise ConfigurationError(
@@ -92,6 +95,7 @@ class Policy:
         self._distribution = distribution(action_space)
         self._gaussian = isinstance(action_space, BoxSpace)
         self._activations = (activation, head_activation)
+        self._most_work = most_work
         self._send = _sending(action_space, normalize_actions, clip_actions)
         self._generator = np.random.default_rng(seed)
         self.explore = explore
@@ -146,9 +150,7 @@ class Policy:
     def _made(self, weights: Weights) -> Module:
         inputs, outputs = self._observations, self._distribution.inputs
         if isinstance(weights, bytes):
-            from ospbridge.policy.onnx import OnnxModule
-
-            return OnnxModule(weights, inputs=inputs, outputs=outputs)
+            return OnnxModule(weights, inputs=inputs, outputs=outputs, most_work=self._most_work)
         return NumpyModule(
             weights,
             inputs=inputs,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from ospbridge.errors import ConfigurationError
 from ospbridge.policy.onnx import Signature, read_signature
 from ospbridge.policy.rlmodule import LOG_STD, read_architecture, read_widths
-from ospbridge.text import pluralize
+from ospbridge.text import pluralize, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Description", "box_of", "describe", "one_of"]
+__all__ = ["LONGEST_TOLD", "Description", "box_of", "describe", "one_of"]
 
 _MOST_ARRAYS: Final = 200
 _LONGEST_NAME: Final = 120
+LONGEST_TOLD: Final = 500
+"""Bytes of a trouble: names that are in it are the server's choice."""
 _JOINING: Final = "Concat"
 """The operator that ends RLlib's exports of a Gaussian where they limit its deviations, or have them free: it puts them
 behind the means. Those that do neither end as choices do."""
@@ -66,7 +68,7 @@ def _described_module(arrays: Mapping[str, NDArray[np.float32]]) -> Description:
             outputs=outputs,
             actions=_actions(outputs, free_log_std=LOG_STD in arrays),
             arrays=shapes,
-            trouble=error.message,
+            trouble=printable(error.message, LONGEST_TOLD),
         )
     return Description(
         kind="rlmodule",
@@ -83,7 +85,7 @@ def _described_model(model: bytes) -> Description:
     try:
         found = read_signature(model)
     except ConfigurationError as error:
-        return Description(kind="onnx", size=len(model), trouble=error.message)
+        return Description(kind="onnx", size=len(model), trouble=printable(error.message, LONGEST_TOLD))
     observation, outputs = (
         _width(tensors[0].shape) if tensors else None for tensors in (found.inputs, found.outputs)
     )

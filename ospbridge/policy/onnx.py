@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import islice
+from time import thread_time
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -27,13 +28,29 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["LARGEST", "OnnxModule", "Signature", "TensorType", "check_model", "fields", "read_signature"]
+__all__ = [
+    "LARGEST",
+    "MOST_WORK",
+    "OnnxModule",
+    "Signature",
+    "TensorType",
+    "check_model",
+    "fields",
+    "read_signature",
+]
 
 LARGEST: Final = 256 * 1024 * 1024
 """Bytes of a model."""
 MOST_FIELDS: Final = 100_000
 """That a model may consist of, tensors' numbers not counted: policies have some hundreds. More would take long to look
 through, and whoever waits for that does nothing else meanwhile."""
+MOST_WORK: Final = 1_000_000_000
+"""Multiplications for one decision: as many as operations, times the numbers of the largest tensor. Of a policy with
+two layers of 2048 there are some 60 million."""
+WORK_A_SECOND: Final = 4_000_000_000
+"""What one core does of it, to judge a model by the time that it took."""
+FLOAT_SIZE: Final = 4
+TOO_MUCH: Final = "where the server is trusted, raise the limit with --rllink-most-work of the daemon"
 LARGEST_KEY: Final = 2**32 - 1
 """Of a field: protobuf's readers leave out what is beyond, and so would see another field."""
 
@@ -43,19 +60,19 @@ _FIXED: Final = {1: 8, 5: 4}
 
 _GRAPH, _FUNCTION = 7, 25
 _TENSOR: Final = "tensor"
+_SPARSE: Final = "sparse"
 _WITHIN: Final[dict[str, dict[int, str]]] = {
     "model": {_GRAPH: "graph", _FUNCTION: "function"},
-    "graph": {1: "node", 5: _TENSOR, 15: "sparse"},
+    "graph": {1: "node", 5: _TENSOR, 15: _SPARSE},
     "function": {7: "node", 11: "attribute"},
     "node": {5: "attribute"},
-    "attribute": {5: _TENSOR, 10: _TENSOR, 22: "sparse", 23: "sparse", 6: "subgraph", 11: "subgraph"},
-    "sparse": {1: _TENSOR, 2: _TENSOR},
+    "attribute": {5: _TENSOR, 10: _TENSOR, 22: _SPARSE, 23: _SPARSE, 6: "subgraph", 11: "subgraph"},
 }
 """Which fields of a message lead on, and to what."""
 _EXTERNAL_DATA, _DATA_LOCATION = 13, 14
 
 
-def check_model(data: bytes) -> None:
+def check_model(data: bytes, *, most_work: int = MOST_WORK) -> None:
     """Raises ConfigurationError for what is no ONNX model, or is not to be run."""
     if len(data) > LARGEST:
         raise ConfigurationError(
@@ -73,6 +90,12 @@ def check_model(data: bytes) -> None:
             f"{len(data)} bytes are no ONNX model, or not the whole of one: [{data[:16].hex(' ')} ...]",
             hint="export the policy again; an ONNX file begins with its version, bytes 08 0N",
         )
+    if look.nodes * look.largest > most_work:
+        raise ConfigurationError(
+            f"the ONNX model has {pluralize(look.nodes, 'operation')}, and {look.largest} numbers in its largest "
+            f"tensor: a decision may take {look.nodes * look.largest} multiplications, more than {most_work}",
+            hint=TOO_MUCH,
+        )
 
 
 class _Look:
@@ -81,11 +104,22 @@ class _Look:
     def __init__(self, view: memoryview) -> None:
         self.graphs = 0
         """Of the model itself."""
+        self.nodes = 0
+        self.largest = 0
+        """Numbers of the largest tensor, by the bytes that are there for it."""
         self._view = view
         self._fields = 0
 
     def into(self, begin: int, end: int, kind: str) -> None:
         """Raises ConfigurationError, and ValueError or IndexError for what is no such message."""
+        if kind == _SPARSE:
+            raise ConfigurationError(
+                "the ONNX model has a sparse tensor, of which a few bytes may stand for any number of zeros",
+                hint="export the policy with dense weights",
+            )
+        self.nodes += kind == "node"
+        if kind == _TENSOR:
+            self.largest = max(self.largest, (end - begin) // FLOAT_SIZE)
         if kind == "subgraph":
             raise ConfigurationError(
                 "the ONNX model has a graph within a node, as loops and branches have",
@@ -264,17 +298,18 @@ _FLOATS: Final = "tensor(float)"
 class OnnxModule:
     """``inputs`` numbers of an observation to ``outputs`` numbers of a distribution. Not for several threads."""
 
-    def __init__(self, model: bytes, *, inputs: int, outputs: int) -> None:
+    def __init__(self, model: bytes, *, inputs: int, outputs: int, most_work: int = MOST_WORK) -> None:
         self._inputs = inputs
         self._outputs = outputs
-        self._session = _Session(model, inputs, outputs)
+        self._most_work = most_work
+        self._session = _Session(model, inputs, outputs, most_work)
 
     def load(self, weights: bytes) -> None:
         """Act from another model from now on.
 
         Raises ConfigurationError for one that cannot be run or does not fit; the one before stays in force then.
         """
-        self._session = _Session(weights, self._inputs, self._outputs)
+        self._session = _Session(weights, self._inputs, self._outputs, self._most_work)
 
     def forward(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
         """float32[B, inputs] to float32[B, outputs], an array of the caller's own."""
@@ -295,7 +330,7 @@ class OnnxModule:
 class _Session:
     """A model that has been run once, and fits."""
 
-    def __init__(self, model: bytes, inputs: int, outputs: int) -> None:
+    def __init__(self, model: bytes, inputs: int, outputs: int, most_work: int) -> None:
         try:
             import onnxruntime
         except ImportError as error:
@@ -303,7 +338,7 @@ class _Session:
                 f"an ONNX policy needs ONNX Runtime, which cannot be imported: {error}",
                 hint="pip install 'ospbridge[onnx]'",
             ) from None
-        check_model(model)
+        check_model(model, most_work=most_work)
         options = onnxruntime.SessionOptions()
         # A policy's networks are small: what a second thread saves, it costs to wake it.
         options.intra_op_num_threads = 1
@@ -342,6 +377,16 @@ class _Session:
         self._input: str = taken[0].name
         self._output = [given[0].name]
         self._try(inputs, outputs, [each.name for each in taken])
+        began = thread_time()
+        self._run(self._output, {self._input: np.zeros((1, inputs), np.float32)})
+        seconds = thread_time() - began
+        if seconds * WORK_A_SECOND > most_work:
+            # Tensors that a model makes as it runs are not to be seen before.
+            raise ConfigurationError(
+                f"the ONNX model takes {seconds:.2g} s of a core for a decision, more than "
+                f"{most_work / WORK_A_SECOND:.2g} s",
+                hint=TOO_MUCH,
+            )
         self.one_by_one = _size(shape[0]) == 1 or not self._takes_two(inputs, outputs)
 
     def run(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:

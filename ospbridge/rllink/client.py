@@ -22,7 +22,7 @@ What this module must not do: read a clock, draw a random number, touch a socket
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
@@ -45,13 +45,19 @@ if TYPE_CHECKING:
     from ospbridge.rllink.dialects import Dialect
     from ospbridge.rllink.messages import Weights
 
-__all__ = ["ClientMachine", "Event", "Exchange", "Notice", "StateArrived"]
+__all__ = ["MOST_ARRAYS", "ClientMachine", "Event", "Exchange", "Notice", "StateArrived"]
 
 T = TypeVar("T")
 Exchange: TypeAlias = Generator[float, "Message | None", T]
 """Yields when it wants to be woken; is sent its reply, or None; returns its result."""
 
 EVENTS_KEPT: Final = 64
+MOST_ARRAYS: Final = 1000
+"""Of a server's weights, unless more are asked for; modules of RLlib have some 10 to 50."""
+VALUES: Final = 20
+"""Values of a message that one array takes: its name, five keys with what is said of each, its dimensions."""
+LOOSE_VALUES: Final = 1000
+"""Those around the arrays."""
 REPLIES: Final[dict[type[Message], type[Message]]] = {
     Ping: Pong,
     GetConfig: SetConfig,
@@ -87,7 +93,10 @@ class _Due:
 
 
 class ClientMachine:
-    """One connection's side of the protocol. ``peer`` names the server in messages, ``largest`` limits its bodies."""
+    """One connection's side of the protocol. ``peer`` names the server in messages.
+
+    ``largest`` limits the bytes of its bodies, and ``most_arrays`` the arrays of its weights.
+    """
 
     def __init__(
         self,
@@ -95,6 +104,7 @@ class ClientMachine:
         *,
         limits: Limits | None = None,
         largest: int = LARGEST_TAKEN,
+        most_arrays: int = MOST_ARRAYS,
         peer: str = "the RLlink server",
     ) -> None:
         self.dialect = dialect
@@ -114,6 +124,7 @@ class ClientMachine:
         self.lost: OspBridgeError | None = None
         """Why the connection cannot be used any more."""
         self.finished = True
+        self._most_arrays = most_arrays
         self._deframer = Deframer(largest=largest)
         self._outgoing: list[bytes | bytearray] = []
         self._due: deque[_Due] = deque()
@@ -152,18 +163,44 @@ class ClientMachine:
 
     def receive(self, data: bytes | bytearray | memoryview, now: float) -> None:
         """Bytes came. Raises RemoteProtocolError for what is no RLlink; the connection is lost then."""
+        for body in self.bodies(data, now):
+            self.take(self.decode(body), now)
+
+    def bodies(self, data: bytes | bytearray | memoryview, now: float) -> Iterator[bytearray]:
+        """The first half of ``receive``: what ``data`` completes. Give each to ``decode``, and that to ``take``."""
         if self.lost is not None:
             return
         self.now = now
         try:
-            for body in self._deframer.bodies(data):
-                self._arrived(self.dialect.decode(body))
+            yield from self._deframer.bodies(data)
         except RemoteProtocolError as error:
             self._lose(error)
             raise
         if self._deadline is not None and now >= self._deadline:
             # A peer that never stops sending cannot stop the time.
             self._advance(None)
+
+    def decode(self, body: bytearray) -> Message | RemoteProtocolError:
+        """What a body says, or why it says nothing. Changes nothing, so that another thread may do it."""
+        try:
+            return self.dialect.decode(body, most_values=self._most_arrays * VALUES + LOOSE_VALUES)
+        except RemoteProtocolError as error:
+            if " holds more than " in error.message:
+                error.hint = (
+                    f"at most {self._most_arrays} arrays of weights are taken: where the server is trusted, raise the "
+                    "limit with --rllink-most-arrays of the daemon"
+                )
+            return error
+
+    def take(self, message: Message | RemoteProtocolError, now: float) -> None:
+        """The second half of ``receive``."""
+        if self.lost is not None:
+            return
+        self.now = now
+        if isinstance(message, RemoteProtocolError):
+            self._lose(message)
+            raise message
+        self._arrived(message)
 
     def eof(self, now: float, why: OspBridgeError | None = None) -> None:
         """The server closed the connection, or it broke; ``why``, where more is known than that."""

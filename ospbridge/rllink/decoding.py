@@ -310,6 +310,8 @@ GZIP_MAGIC: Final = b"\x1f\x8b"
 GZIP_FORMAT: Final = 31
 """What zlib calls the format of gzip, with its largest window."""
 LONGEST_NAME: Final = 100
+LONGEST_KEY: Final = 1000
+"""Characters of the name of an array; RLlib's own have some 50."""
 DEFAULT_MODULE: Final = "default_policy"
 SEQ_NO: Final = "weights_seq_no"
 STEPS: Final = ("env_steps_per_sample", "env_steps", "timesteps")
@@ -382,6 +384,8 @@ def _layers(module: Fields) -> dict[str, NDArray[np.float32]]:
         raise Misfit(f"{module.where('the weights')} are empty")
     layers = {}
     for name in names:
+        if len(name) > LONGEST_KEY:
+            raise Misfit(f"an array of weights has a name of {len(name)} characters, more than {LONGEST_KEY}")
         array = module.array(name)
         if array.dtype.kind not in "fiu":
             raise Misfit(f"{module.where(name)} must hold numbers, got {array.dtype}")

@@ -75,12 +75,12 @@ def _lengths() -> tuple[int, ...]:
 _LENGTHS: Final = _lengths()
 
 
-def check_msgpack(body: bytes | bytearray | memoryview) -> None:
-    """Raises Misfit for more than MOST_VALUES."""
+def check_msgpack(body: bytes | bytearray | memoryview, most: int = MOST_VALUES) -> None:
+    """Raises Misfit for more than ``most`` values."""
     if len(body) <= LOOKED_AT:
         return
     at, end, lengths = 0, len(body), _LENGTHS
-    for _ in range(MOST_VALUES):
+    for _ in range(most):
         if at >= end:
             return
         first = body[at]
@@ -91,20 +91,20 @@ def check_msgpack(body: bytes | bytearray | memoryview) -> None:
             length = 1 + size + int.from_bytes(body[at + 1 : behind], "big") + (first in _EXTENSIONS)
         at += length
     if at < end:
-        raise _too_many(len(body))
+        raise _too_many(len(body), most)
 
 
-def check_json(body: bytes | bytearray | memoryview) -> None:
-    """Raises Misfit for more than MOST_VALUES lists and maps."""
+def check_json(body: bytes | bytearray | memoryview, most: int = MOST_VALUES) -> None:
+    """Raises Misfit for more than ``most`` lists and maps."""
     if len(body) <= LOOKED_AT:
         return
     found = bytes(body) if isinstance(body, memoryview) else body
-    if found.count(b"[") + found.count(b"{") > MOST_VALUES:
-        raise _too_many(len(body))
+    if found.count(b"[") + found.count(b"{") > most:
+        raise _too_many(len(body), most)
 
 
-def _too_many(size: int) -> Misfit:
-    return Misfit(f"a message of {size} bytes holds more than {MOST_VALUES} values")
+def _too_many(size: int, most: int) -> Misfit:
+    return Misfit(f"a message of {size} bytes holds more than {most} values")
 
 
 _NAMES: Final[dict[type[Any], str]] = {
@@ -142,10 +142,10 @@ class Dialect(ABC):
         Raises LocalProtocolError for a message this dialect cannot carry: a body that is too long, NaN in ``json``.
         """
 
-    def decode(self, body: bytes | bytearray | memoryview) -> Message:
+    def decode(self, body: bytes | bytearray | memoryview, *, most_values: int = MOST_VALUES) -> Message:
         """The message in a body, without header. Raises RemoteProtocolError for anything else."""
         try:
-            return message_of(self._load(body))
+            return message_of(self._load(body, most_values))
         except Misfit as error:
             told = str(error)
         except MemoryError:
@@ -164,7 +164,7 @@ class Dialect(ABC):
         """How many bytes of a message the fragment takes at most."""
 
     @abstractmethod
-    def _load(self, body: bytes | bytearray | memoryview) -> Any:
+    def _load(self, body: bytes | bytearray | memoryview, most: int) -> Any:
         """The body as plain data; the errors are those of the library, and Misfit."""
 
     @abstractmethod
@@ -246,8 +246,8 @@ class JsonDialect(Dialect):
         frame = self.FRAME + _named(fragment)
         return frame + self.LONGEST_FLOAT * floats + self.LONGEST_INTEGER * integers + self.ROW * rows
 
-    def _load(self, body: bytes | bytearray | memoryview) -> Any:
-        check_json(body)
+    def _load(self, body: bytes | bytearray | memoryview, most: int) -> Any:
+        check_json(body, most)
         return orjson.loads(body)
 
     def _episode(self, fragment: EpisodeFragment) -> dict[str, Any]:
@@ -303,8 +303,8 @@ class MsgpackDialect(Dialect):
         infos = fragment.steps + 1
         return self.FRAME + _named(fragment) + 4 * floats + 8 * integers + infos
 
-    def _load(self, body: bytes | bytearray | memoryview) -> Any:
-        check_msgpack(body)
+    def _load(self, body: bytes | bytearray | memoryview, most: int) -> Any:
+        check_msgpack(body, most)
         return _unpack.decode(body)
 
     def write(self, fragment: EpisodeFragment) -> None:

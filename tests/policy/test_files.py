@@ -167,17 +167,47 @@ def constant(attribute: bytes) -> bytes:
         ),
         model([constant(part(5, tensor("t", MATRIX) + FILE))], [], [], []),
         model([constant(part(10, tensor("t", MATRIX) + FILE))], [], [], []),
-        model([constant(part(22, part(1, tensor("values", MATRIX) + FILE)))], [], [], []),
-        model([constant(part(23, part(2, tensor("indices", MATRIX) + EXTERNAL)))], [], [], []),
         linear_model(MATRIX)
         + part(25, part(1, "f") + part(7, constant(part(5, tensor("t", MATRIX) + FILE)))),
     ],
-    ids=["external", "file", "both", "constant", "constants", "sparse values", "sparse indices", "function"],
+    ids=["external", "file", "both", "constant", "constants", "function"],
 )
 def test_weights_in_another_file_are_refused(data: bytes) -> None:
     with pytest.raises(ConfigurationError, match="in another file, which is never opened") as caught:
         check_model(data)
     assert "external_data=False" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        model([constant(part(22, part(1, tensor("values", MATRIX))))], [], [], []),
+        model([constant(part(23, part(2, tensor("indices", MATRIX))))], [], [], []),
+        model([], [], [], []) + part(7, part(15, part(1, tensor("values", MATRIX)))),
+    ],
+    ids=["attribute", "attributes", "graph"],
+)
+def test_sparse_tensors_are_refused(data: bytes) -> None:
+    with pytest.raises(ConfigurationError, match="sparse tensor"):
+        check_model(data)
+
+
+@pytest.mark.parametrize("among", ["initializers", "constants"])
+def test_a_model_of_more_work_than_is_taken_is_refused_and_the_option_is_told(among: str) -> None:
+    """Forty products with one matrix: its bytes are there once, and are gone through forty times."""
+    matrix = tensor("w", np.ones((60, 60), np.float32))
+    products = [node("MatMul", [f"x{at}", "w"], [f"x{at + 1}"]) for at in range(40)]
+    if among == "constants":
+        data = model([constant(part(5, matrix)), *products], [], [], [])
+    else:
+        data = model(products, [matrix], [], [])
+    nodes = 40 + (among == "constants")
+    # A tensor's own fields are counted with its numbers.
+    numbers = len(matrix) // 4
+    check_model(data, most_work=nodes * numbers)
+    with pytest.raises(ConfigurationError, match=f"{nodes} operations, and {numbers} numbers") as caught:
+        check_model(data, most_work=nodes * numbers - 1)
+    assert "--rllink-most-work" in caught.value.hint
 
 
 @pytest.mark.parametrize("field", [6, 11])

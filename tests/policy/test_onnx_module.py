@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ospbridge.errors import ConfigurationError
+from ospbridge.policy import onnx
 from ospbridge.policy.onnx import OnnxModule
 from ospbridge.policy.rlmodule import NumpyModule
 from tests.policy.onnx_models import (
@@ -52,6 +53,15 @@ def test_what_rllib_sends_gives_what_its_weights_give(
     activation = "tanh" if function is np.tanh else "relu"
     ours = NumpyModule(weights, inputs=inputs, outputs=outputs, gaussian=name == "box", activation=activation)
     assert np.abs(ours.forward(observations) - expected).max() < 1e-5
+
+
+def test_a_model_that_takes_longer_than_its_bytes_tell_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter((1.0, 1.5, 2.0, 2.75))
+    monkeypatch.setattr(onnx, "thread_time", lambda: next(times))
+    work = 2_000_000_000
+    OnnxModule(linear_model(MATRIX), inputs=4, outputs=2, most_work=work)
+    with pytest.raises(ConfigurationError, match=r"takes 0\.75 s of a core for a decision, more than 0\.5 s"):
+        OnnxModule(linear_model(MATRIX), inputs=4, outputs=2, most_work=work)
 
 
 @pytest.mark.parametrize("batch", [1, "batch"])

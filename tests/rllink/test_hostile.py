@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from ospbridge.errors import RemoteProtocolError
 from ospbridge.rllink import dialects
+from ospbridge.rllink.client import MOST_ARRAYS, ClientMachine, StateArrived
 from ospbridge.rllink.decoding import Misfit, packed
 from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
 from ospbridge.rllink.framing import header
@@ -118,11 +119,9 @@ def test_values_of_msgpack_are_counted_as_they_are(value: Any) -> None:
     body = msgspec.msgpack.encode(value)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dialects, "LOOKED_AT", 0)
-        patch.setattr(dialects, "MOST_VALUES", count(value))
-        dialects.check_msgpack(body)
-        patch.setattr(dialects, "MOST_VALUES", count(value) - 1)
+        dialects.check_msgpack(body, count(value))
         with pytest.raises(Misfit, match="more than"):
-            dialects.check_msgpack(body)
+            dialects.check_msgpack(body, count(value) - 1)
 
 
 @given(st.binary())
@@ -141,10 +140,36 @@ def test_of_other_bytes_nothing_is_said(data: bytes) -> None:
     ],
     ids=["msgpack", "json"],
 )
-def test_a_body_of_empty_lists_is_refused_before_it_is_read(
-    dialect: Dialect, body: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_body_of_empty_lists_is_refused_before_it_is_read(dialect: Dialect, body: bytes) -> None:
     assert isinstance(dialect.decode(body), Ping)
-    monkeypatch.setattr(dialects, "MOST_VALUES", 0x60000)
     with pytest.raises(RemoteProtocolError, match=f"{len(body)} bytes holds more than {0x60000} values"):
-        dialect.decode(body)
+        dialect.decode(body, most_values=0x60000)
+
+
+def weights_of(arrays: int, name: int = 8) -> bytes:
+    """SET_STATE as a server may write it: empty arrays, with names of so many characters."""
+    empty = {b"nd": True, b"type": "<f4", b"kind": b"", b"shape": [0], b"data": b""}
+    named = {f"{at:0{name}}": empty for at in range(arrays)}
+    state = {"rl_module": named, "weights_seq_no": 1}
+    return msgspec.msgpack.encode({"type": "SET_STATE", "state": state})
+
+
+def test_weights_of_very_many_arrays_are_refused_before_they_are_read_and_the_option_is_told() -> None:
+    def taken(body: bytes, most_arrays: int = MOST_ARRAYS) -> Any:
+        machine = ClientMachine(MSGPACK, most_arrays=most_arrays)
+        machine.receive(header(len(body)) + body, 0.0)
+        (event,) = machine.events
+        assert isinstance(event, StateArrived)
+        return event.weights
+
+    body = weights_of(300_000)
+    assert len(body) > 14_000_000
+    with pytest.raises(RemoteProtocolError, match="holds more than 21000 values") as caught:
+        taken(body)
+    assert "1000 arrays" in caught.value.hint
+    assert "--rllink-most-arrays" in caught.value.hint
+    assert len(taken(weights_of(6000), most_arrays=6000).arrays) == 6000
+    with pytest.raises(RemoteProtocolError, match="a name of 1001 characters") as caught:
+        taken(weights_of(1, name=1001))
+    assert "most-arrays" not in caught.value.hint
+    assert len(taken(weights_of(1, name=1000)).arrays) == 1

@@ -16,10 +16,13 @@ actions, which ends the whole training. A server that was mended learns from the
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 
+from ospbridge.daemon.relay.link import run_apart
 from ospbridge.errors import ConfigurationError, RemoteProtocolError, UsageError
 from ospbridge.interface import BoxSpace, DiscreteSpace
 from ospbridge.observe import logs
@@ -28,6 +31,7 @@ from ospbridge.policy.distributions import DiagGaussian, distribution
 from ospbridge.rllink.batches import Needs
 from ospbridge.rllink.dialects import JSON
 from ospbridge.rllink.exchanges import get_config, get_state
+from ospbridge.rllink.messages import OnnxWeights
 from ospbridge.rllink.pickled_config import config_in
 from ospbridge.text import listed, pluralize
 
@@ -294,7 +298,10 @@ class Fitting:
             weights = await connection.perform(get_state)
             self._said = self._spaces_in(config, connection)
             try:
-                self._weights = described(weights.policy, named=config.server is not None)
+                self._weights = await run_apart(
+                    inf if isinstance(weights, OnnxWeights) else 0,
+                    partial(described, weights.policy, named=config.server is not None),
+                )
                 reason = "its weights do not tell it"
             except ConfigurationError as error:
                 reason = error.message

@@ -13,6 +13,8 @@ done. So no batch ever holds a step of other weights than the rest.
 
 from __future__ import annotations
 
+import math
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -31,7 +33,7 @@ from ospbridge.daemon.relay.compatibility import (
     tell_numbers,
 )
 from ospbridge.daemon.relay.learner import Learner
-from ospbridge.daemon.relay.link import WhileAway
+from ospbridge.daemon.relay.link import WhileAway, run_apart
 from ospbridge.errors import (
     AgentNotFound,
     AgentTaken,
@@ -45,10 +47,11 @@ from ospbridge.interface import LARGEST_SEED, BoxSpace, chosen
 from ospbridge.observe import logs
 from ospbridge.observe.sparing import SparingMore
 from ospbridge.policy.acting import Policy
+from ospbridge.policy.describing import LONGEST_TOLD, Description
 from ospbridge.policy.rlmodule import read_architecture
 from ospbridge.rllink.batches import BatchMode, check_fragment
 from ospbridge.rllink.messages import ModuleWeights
-from ospbridge.text import listed
+from ospbridge.text import listed, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -355,6 +358,8 @@ class Driving:
         self._policy: Policy | None = None
         self._made: Making | None = None
         """What the policy was made with beside weights."""
+        self._told: Description | None = None
+        """What the latest weights tell."""
         self._outdated = False
         """It fits neither the agents that are there nor the server's weights."""
         self._making = trio.Lock()
@@ -430,7 +435,7 @@ class Driving:
                 return False
             first = self._policy is None
             try:
-                self._make(kind, weights)
+                await self._make(kind, weights)
             except ConfigurationError as error:
                 self._tell_unfit(weights, error)
                 return False
@@ -442,11 +447,11 @@ class Driving:
                 self._tell_assumed(kind, weights)
                 self._tell_bounds(kind)
                 self._tell_numbers(kind)
-            self._in_force(weights)
+            await self._in_force(weights)
             self._go_on()
             return True
 
-    def _make(self, kind: Kind, weights: Weights) -> None:
+    async def _make(self, kind: Kind, weights: Weights) -> None:
         """Another policy, as the server makes it of these. Raises ConfigurationError where it does not fit."""
         wanted = self.learner.wanted
         assert wanted is not None
@@ -457,7 +462,8 @@ class Driving:
                 f"{making.otherwise}",
                 hint=OTHERWISE,
             )
-        policy = Policy(
+        make = partial(
+            Policy,
             weights.policy,
             kind.observation,
             kind.action,
@@ -467,15 +473,17 @@ class Driving:
             clip_actions=making.clip_actions,
             explore=self.upstream.explore,
             seed=self._random,
+            most_work=self.upstream.most_work,
         )
-        self._require_same_actions(kind, wanted, weights)
+        policy = await run_apart(_work(weights), make)
+        await self._require_same_actions(kind, wanted, weights)
         self._policy = policy
         self._made = making
 
-    def _require_same_actions(self, kind: Kind, wanted: Wanted, weights: Weights) -> None:
+    async def _require_same_actions(self, kind: Kind, wanted: Wanted, weights: Weights) -> None:
         """Raises ConfigurationError where the server learns for others than these agents have."""
-        told = described(weights.policy, named=wanted.named)
-        require_same_actions(kind, wanted.making.spaces, told)
+        self._told = await run_apart(_work(weights), partial(described, weights.policy, named=wanted.named))
+        require_same_actions(kind, wanted.making.spaces, self._told)
 
     def _tell_assumed(self, kind: Kind, weights: Weights) -> None:
         """What nobody said, where it matters to these agents and weights."""
@@ -492,8 +500,7 @@ class Driving:
             assumed["head_activation"] = making.head_activation
         if "normalize_actions" in wanted.assumed and kind.stretched:
             assumed["normalize_actions"] = making.normalize_actions
-        told = described(weights.policy, named=wanted.named)
-        if "actions" in wanted.assumed and len(told.actions) > 1:
+        if "actions" in wanted.assumed and self._told is not None and len(self._told.actions) > 1:
             assumed["actions"] = actions_of(kind.action)
         if "module" in wanted.assumed:
             assumed["module"] = "RLlib's own of PPO"
@@ -531,19 +538,20 @@ class Driving:
             tell_numbers(str(self._link.address), connection.dialect, actions_of(kind.action))
 
     def _tell_unfit(self, weights: Weights, error: ConfigurationError) -> None:
-        self.trouble = f"its weights cannot be used: {error.message}"
-        if self._unfit.due(error.message):
+        reason = printable(error.message, LONGEST_TOLD)
+        self.trouble = f"its weights cannot be used: {reason}"
+        if self._unfit.due(reason):
             log.error(
                 "the upstream's weights cannot be used",
                 upstream=str(self._link.address),
                 weights_seq_no=weights.seq_no,
-                reason=error.message,
+                reason=reason,
                 hint=error.hint,
             )
 
-    def _in_force(self, weights: Weights) -> None:
+    async def _in_force(self, weights: Weights) -> None:
         assert self._made is not None
-        self.learner.in_force(weights, self._made)
+        await self.learner.in_force(weights, self._made)
         self.weights_seq_no = weights.seq_no
         self.trouble = ""
         self._unfit = SparingMore()
@@ -592,11 +600,11 @@ class Driving:
     async def _new_weights(self, weights: Weights) -> None:
         while True:
             try:
-                self._load(weights)
+                await self._load(weights)
             except ConfigurationError as error:
                 self._tell_unfit(weights, error)
             else:
-                self._in_force(weights)
+                await self._in_force(weights)
                 return
             await trio.sleep(UNFIT)
             if not any(loop.present for loop in self._loops):
@@ -615,19 +623,19 @@ class Driving:
         """The worlds do not wait for an upstream that is away."""
         return self.upstream.away is WhileAway.CONTINUE
 
-    def _load(self, weights: Weights) -> None:
+    async def _load(self, weights: Weights) -> None:
         """Act from these from now on. Raises ConfigurationError for weights that do not fit; others stay in force."""
         assert self._policy is not None
         assert self._kind is not None
-        everybody = [loop.actors for loop in self._loops if loop.actors is not None]
-        assert not any(actors.steps for actors in everybody), "new weights came in the middle of a batch"
         wanted = self.learner.wanted
         if wanted is not None and wanted.making != self._made:
-            self._make(self._kind, weights)
+            await self._make(self._kind, weights)
         else:
             if wanted is not None:
-                self._require_same_actions(self._kind, wanted, weights)
-            self._policy.load(weights.policy)
+                await self._require_same_actions(self._kind, wanted, weights)
+            await run_apart(_work(weights), self._policy.load, weights.policy)
+        everybody = [loop.actors for loop in self._loops if loop.actors is not None]
+        assert not any(actors.steps for actors in everybody), "new weights came in the middle of a batch"
         for actors in everybody:
             actors.act_from(self._policy, weights.seq_no)
 
@@ -647,6 +655,15 @@ class Driving:
         """The upstream is away, and acting goes on: keep no more than a batch or two."""
         while self._steps_pending - self._pending[0].steps >= wanted.env_steps:
             self.learner.discarded += self._pending.pop(0).steps
+
+
+def _work(weights: Weights) -> float:
+    """Bytes that a policy is made from; a few of a model's may stand for any work."""
+    return (
+        sum(array.nbytes for array in weights.arrays.values())
+        if isinstance(weights, ModuleWeights)
+        else math.inf
+    )
 
 
 def _missing(attachments: Sequence[Attachment]) -> bool:

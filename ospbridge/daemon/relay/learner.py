@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ospbridge.daemon.relay.compatibility import SaidSpaces
-from ospbridge.daemon.relay.link import ACTIVATION, ENV_STEPS, HEAD_ACTIVATION, NORMALIZE_ACTIONS
+from ospbridge.daemon.relay.link import ACTIVATION, ENV_STEPS, HEAD_ACTIVATION, NORMALIZE_ACTIONS, run_apart
 from ospbridge.errors import (
     LocalProtocolError,
     OspBridgeError,
@@ -95,16 +95,22 @@ def _otherwise(upstream: Upstream, told: FoundConfig) -> str:
     return ", ".join(reasons)
 
 
-def _mark(weights: Weights) -> bytes:
+async def _mark(weights: Weights) -> bytes:
     """Equal for equal weights, whatever their number."""
-    digest = hashlib.sha256()
+    parts: list[bytes | memoryview] = []
     if isinstance(weights, ModuleWeights):
         for name in sorted(weights.arrays):
-            digest.update(name.encode())
-            digest.update(weights.arrays[name].tobytes())
+            parts += (name.encode(), weights.arrays[name].ravel().data)
     else:
-        digest.update(weights.model)
-    return digest.digest()
+        parts.append(weights.model)
+
+    def digest() -> bytes:
+        found = hashlib.sha256()
+        for part in parts:
+            found.update(part)
+        return found.digest()
+
+    return await run_apart(sum(map(len, parts)), digest)
 
 
 class Learner:
@@ -237,9 +243,9 @@ class Learner:
         await self._needs(connection)
         return await connection.perform(get_state)
 
-    def in_force(self, weights: Weights, making: Making) -> None:
+    async def in_force(self, weights: Weights, making: Making) -> None:
         """These act from now on, in a policy that was made so."""
-        self._mark = _mark(weights)
+        self._mark = await _mark(weights)
         self._acting = weights
         self._making = making
 
@@ -274,7 +280,7 @@ class Learner:
             # Another server may have taken the place of the one that gave the weights in force; and one that starts
             # gives weights that it replaces a moment later, under the same number.
             weights = await self._weights(connection)
-            if _mark(weights) != self._mark:
+            if await _mark(weights) != self._mark:
                 # These, too, may be replaced: a learner that starts may yet restore its checkpoint.
                 return self._discard(
                     steps, weights, "it has other weights than those that the batch was made with"
@@ -299,7 +305,7 @@ class Learner:
         """The weights that were learned from a batch which was read over another connection. Raises as ``_learned``."""
         assert self._acting is not None
         weights = await self._weights(connection)
-        if _mark(weights) == self._mark:
+        if await _mark(weights) == self._mark:
             until = trio.current_time() + self._link.limits.proof
             old = weights.seq_no
             try:

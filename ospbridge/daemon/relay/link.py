@@ -18,8 +18,9 @@ import trio
 from ospbridge.errors import ConfigurationError, OspBridgeError, UpstreamLost, UpstreamNotFound
 from ospbridge.observe import logs
 from ospbridge.observe.sparing import SparingMore
+from ospbridge.policy.onnx import MOST_WORK
 from ospbridge.record.spool import DEFAULT_LIMIT, WhenFull
-from ospbridge.rllink.client import ClientMachine
+from ospbridge.rllink.client import MOST_ARRAYS, ClientMachine
 from ospbridge.rllink.connecting import ConnectPlan, End, Limits
 from ospbridge.rllink.exchanges import greet
 from ospbridge.rllink.framing import LARGEST_TAKEN
@@ -54,6 +55,7 @@ __all__ = [
     "Mode",
     "Upstream",
     "WhileAway",
+    "run_apart",
 ]
 
 ENV_STEPS: Final = 4000
@@ -125,6 +127,10 @@ class Upstream:
 
     largest_message: int = LARGEST_TAKEN
     """Bytes of a message that is taken from it."""
+    most_arrays: int = MOST_ARRAYS
+    """Of its weights."""
+    most_work: int = MOST_WORK
+    """Multiplications for one decision by an ONNX model."""
 
     def __str__(self) -> str:
         return f"{self.mode} {self.address}"
@@ -132,6 +138,8 @@ class Upstream:
 
 T = TypeVar("T")
 log = logs.get(__name__)
+APART: Final = 64 * 1024
+"""Bytes of what a server sent that are decoded, or built from, on the event loop."""
 READ_AT_ONCE: Final = 256 * 1024
 SENT_AT_ONCE: Final = 64 * 1024
 CONNECT_WITHIN: Final = 10.0
@@ -148,6 +156,16 @@ LINGER: Final = 600.0
 """... for so many seconds, ..."""
 LINGER_LESS: Final = 60.0
 """... or for so many where the daemon goes on, and has given the connection up."""
+
+
+async def run_apart(size: float, function: Callable[..., T], *arguments: Any) -> T:
+    """The result of a function that takes long for a large ``size`` in bytes: in another thread then.
+
+    Who is cancelled leaves the thread to itself, so that nothing which a server sends keeps the daemon from ending.
+    """
+    if size <= APART:
+        return function(*arguments)
+    return await trio.to_thread.run_sync(function, *arguments, abandon_on_cancel=True)
 
 
 class Connection:
@@ -250,7 +268,9 @@ class Connection:
                 now = trio.current_time()
                 try:
                     if data:
-                        machine.receive(data, now)
+                        for body in machine.bodies(data, now):
+                            message = await run_apart(len(body), machine.decode, body)
+                            machine.take(message, trio.current_time())
                     else:
                         machine.eof(now, why)
                 except OspBridgeError:
@@ -291,6 +311,7 @@ class Link:
         dialect: Dialect | None = None,
         limits: Limits,
         largest: int = LARGEST_TAKEN,
+        most_arrays: int = MOST_ARRAYS,
         on_event: Callable[[Event], None] = lambda _: None,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
@@ -304,6 +325,7 @@ class Link:
         """Why the latest attempt or connection ended."""
         self._plan = ConnectPlan(dialect, jitter=random.random)
         self._largest = largest
+        self._most_arrays = most_arrays
         self._on_event = on_event
         self._on_change = on_change
         self._connection: Connection | None = None
@@ -353,7 +375,13 @@ class Link:
     async def _connected(self, dialect: Dialect) -> tuple[End, OspBridgeError]:
         """One connection's life; how it ended, and why. Raises what kept it from coming about."""
         stream = await open_stream(self.address, within=CONNECT_WITHIN, wanted="RLlink server")
-        machine = ClientMachine(dialect, limits=self.limits, largest=self._largest, peer=str(self.address))
+        machine = ClientMachine(
+            dialect,
+            limits=self.limits,
+            largest=self._largest,
+            most_arrays=self._most_arrays,
+            peer=str(self.address),
+        )
         connection = Connection(stream, machine, self._on_event)
         async with self._reading(connection, stream):
             try:

@@ -44,6 +44,7 @@ class Relay:
             dialect=upstream.dialect,
             limits=upstream.limits,
             largest=upstream.largest_message,
+            most_arrays=upstream.most_arrays,
             on_event=self._event,
         )
         self._unasked = Sparing()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import sys
+import threading
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -17,11 +18,13 @@ import trio
 from gymnasium import spaces
 
 from ospbridge.daemon.attachment import Driver, State
+from ospbridge.daemon.relay import driver, link
 from ospbridge.daemon.relay.link import WhileAway
 from ospbridge.daemon.relay.relay import Relay
 from ospbridge.errors import SessionLost, UsageError
 from ospbridge.interface import BoxSpace, DiscreteSpace
 from ospbridge.rllink.batches import BatchMode
+from ospbridge.rllink.client import ClientMachine
 from tests.daemon.relay.driving import WITHIN, away, back, until, upstream, world
 from tests.daemon.relay.learner import HIDDEN, TOLD, Gated, TinyLearner, Told, driving
 from tests.daemon.stage import FakeSession, Logs, act, agent, attach, conductor_of, tasks, told
@@ -324,6 +327,48 @@ async def test_settings_that_cannot_be_read_are_told_once_and_what_was_said_by_h
     (line,) = logs.of("the upstream's settings cannot be read")
     assert reason in line["reason"]
     assert "--rllink-env-steps" in line["hint"]
+
+
+@pytest.mark.parametrize(
+    "blocked", [(ClientMachine, "decode"), (driver, "Policy")], ids=["decoding", "building"]
+)
+async def test_what_a_server_sent_holds_up_neither_the_event_loop_nor_the_end_while_it_is_looked_at(
+    blocked: tuple[Any, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, release = threading.Event(), threading.Event()
+
+    def hanging(*_: Any, **__: Any) -> None:
+        began.set()
+        release.wait(WITHIN)
+
+    monkeypatch.setattr(link, "APART", -1)
+    monkeypatch.setattr(*blocked, hanging)
+    try:
+        async with driving(TinyLearner()):
+            await until(began.is_set)
+        assert not release.is_set()
+    finally:
+        release.set()
+
+
+async def test_weights_of_too_many_arrays_are_told_and_good_ones_are_taken(logs: Logs) -> None:
+    learner = TinyLearner()
+    learner.spoilt = {0: {str(at): np.zeros(0, np.float32) for at in range(6000)}}
+    async with driving(learner) as relay:
+        await until(lambda: "more than 21000 values" in relay.status.trouble)
+        await learner.learned(2)
+    (line,) = logs.of("upstream away")
+    assert "--rllink-most-arrays" in line["hint"]
+
+
+async def test_names_of_weights_are_cut_in_logs(logs: Logs) -> None:
+    learner = TinyLearner()
+    learner.weights |= {f"encoder.encoder.{'x' * 900}": np.zeros(1, np.float32)}
+    async with driving(learner) as relay:
+        await until(lambda: "cannot be used" in relay.status.trouble)
+        assert len(relay.status.trouble) < 600
+    (line,) = logs.of(UNUSABLE)
+    assert len(line["reason"]) <= 500
 
 
 @pytest.mark.parametrize("algorithm", ["APPO", "IMPALA", "PPO"])
