@@ -128,8 +128,9 @@ class StepBarrier:
             ((attachment, data),) = moves
             if attachment.state is State.PLAYING:
                 attachment.action = data
-                lockstep.act_one(attachment, self._read(attachment, data) if inputs is None else inputs[0])
-                return [attachment]
+                acting = [attachment]
+                lockstep.act(acting, inputs or [self._read(attachment, data)])
+                return acting
         if inputs is not None:
             acting = []
             for attachment, data in moves:

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from ospbridge.daemon.launching import SimulatorLauncher
     from ospbridge.daemon.recording import Recording
     from ospbridge.daemon.settings import Settings
-    from ospbridge.hub.status import DatagramCounts
     from ospbridge.interface import Match, StepOutcome
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.session.trio_session import TrioSession
@@ -79,7 +78,7 @@ class Conductor:
         self.observers = Observers(self.lockstep)
         self.resets = 0
         self.stats = Stats()
-        self._supervisor = Supervisor(
+        self.supervisor = Supervisor(
             settings,
             self.lockstep,
             trace=trace,
@@ -93,7 +92,7 @@ class Conductor:
         """Combinations of agents whose tasks repeat an action unlike often, each told once."""
         self.barrier = StepBarrier(
             self.lockstep,
-            self._supervisor,
+            self.supervisor,
             tracker=self.tracker,
             observers=self.observers,
             stats=self.stats,
@@ -102,53 +101,16 @@ class Conductor:
     @property
     def ready(self) -> bool:
         """The simulator is joined."""
-        return self._supervisor.ready
-
-    @property
-    def given_up(self) -> bool:
-        """The simulator was lost too often, or does not fit, and is not joined any more, or not for a while."""
-        return bool(self._supervisor.given_up_hint)
-
-    @property
-    def connection(self) -> str:
-        """``joined``, or what keeps it from that."""
-        if self.launcher is not None and self.launcher.starting:
-            return f"launching {self.launcher.name}"
-        return self._supervisor.connection.text
-
-    @property
-    def connection_hint(self) -> str:
-        """What to do where it is not joined, as far as that is known."""
-        return self._supervisor.connection.hint
-
-    @property
-    def busy_since(self) -> float | None:
-        """When the step or reset began that is under way."""
-        return self._supervisor.busy_since
+        return self.supervisor.ready
 
     @property
     def rebuilds(self) -> int:
         return self.stats.rebuilds.total()
 
-    @property
-    def profile(self) -> str:
-        session = self._supervisor.session
-        return session.profile.name if session is not None else ""
-
-    @property
-    def datagrams(self) -> DatagramCounts:
-        """What went over the line to and from the simulator."""
-        session = self._supervisor.session
-        return self.stats.datagrams(session.machine.retries if session is not None else 0)
-
     def logging(self) -> AbstractContextManager[object]:
         """Within it, what this task logs says which simulator it is about, where there are several."""
         name = self.settings.name
         return logs.bound(simulator=name) if name else nullcontext()
-
-    def need_simulator(self) -> None:
-        """Raises SimulatorNotFound before it was joined."""
-        self._supervisor.need_simulator()
 
     # --- attaching -------------------------------------------------------------------------------------------------
 
@@ -164,8 +126,8 @@ class Conductor:
 
         ``annotates`` is what an environment says of itself; None: it is none. ``meant``: where several fit, only these.
         """
-        self.need_simulator()
-        session = self._supervisor.session
+        self.supervisor.need_simulator()
+        session = self.supervisor.session
         foreign = session.machine.foreign if session is not None else ()
         attachments = self.lockstep.attach(patterns, driver, meant, foreign)
         if annotates is not None:
@@ -211,7 +173,7 @@ class Conductor:
         for attachment in attachments:
             if attachment.held.missing:
                 raise SessionLost(attachment.held.missing, hint=attachment.held.remedy)
-        lockstep, supervisor, now = self.lockstep, self._supervisor, trio.current_time()
+        lockstep, supervisor, now = self.lockstep, self.supervisor, trio.current_time()
         self.tracker.turned_away(attachments)
         lockstep.ask_reset(attachments, seed, thread, now)
         self._changed()
@@ -222,7 +184,7 @@ class Conductor:
             elif self.ready and lockstep.reset_due(now):
                 await self._run_reset()
             else:
-                away = "" if self.ready else supervisor.broken or self.connection
+                away = "" if self.ready else supervisor.broken or supervisor.connection.text
                 if lockstep.refuse_late_resets(now, away=away, given_up_hint=supervisor.given_up_hint):
                     self._changed()
                 else:
@@ -234,7 +196,7 @@ class Conductor:
                 raise attachment.not_playing()
 
     async def _run_reset(self) -> None:
-        lockstep, supervisor, coming = self.lockstep, self._supervisor, self.lockstep.next_reset
+        lockstep, supervisor, coming = self.lockstep, self.supervisor, self.lockstep.next_reset
         supervisor.busy_since = trio.current_time()
         wanted = coming.wanted_seed
         seed = int(wanted) or random.randint(1, LARGEST_SEED)
@@ -268,7 +230,7 @@ class Conductor:
     async def _reset_session(self, seed: int) -> tuple[list[Attachment], dict[str, StepOutcome]]:
         """For whom, and what the neutral steps brought; nothing is done where nobody's task can begin."""
         lockstep = self.lockstep
-        async with self._supervisor.turn() as session:
+        async with self.supervisor.turn() as session:
             await self._look_back(session)
             # What others did before this reset concerns no episode of ours.
             foreign_reset(session)
@@ -339,9 +301,9 @@ class Conductor:
         After SessionLost it may run again: one more rebuild each minute is left.
         """
         try:
-            await self._supervisor.run()
+            await self.supervisor.run()
         except OspBridgeError as error:
-            self._supervisor.ended(error)
+            self.supervisor.ended(error)
             self._changed()
             if self.launcher is not None:
                 await self.launcher.stop()
@@ -352,10 +314,6 @@ class Conductor:
         if self.launcher is not None:
             await self.launcher.run(self.barrier.lose)
 
-    def tried_again_after(self, seconds: float) -> None:
-        """``run`` has raised SessionLost, and is called again then; for whoever asks why it is not joined."""
-        self._supervisor.tried_again_after(seconds)
-
     def _changed(self) -> None:
         self.barrier.changed()
 
@@ -364,4 +322,4 @@ class Conductor:
         self.tracker.ended(attachment, how, reason)
         attachment.held.ended(attachment.episode)
         self.stats.episodes[attachment.name, how] += 1
-        log_episode(attachment, how, reason, seed=self.lockstep.seed, session=self._supervisor.number)
+        log_episode(attachment, how, reason, seed=self.lockstep.seed, session=self.supervisor.number)

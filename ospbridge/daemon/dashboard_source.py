@@ -47,7 +47,7 @@ class DashboardSource:
         conductor = next((c for c in self._overlook.conductors if c.settings.name == simulator), None)
         if conductor is None:
             raise SimulatorNotFound(f"the daemon has no simulator {simulator!r}")
-        conductor.need_simulator()
+        conductor.supervisor.need_simulator()
         watching = _Watching(conductor.observers, agent)
         try:
             yield watching

@@ -204,15 +204,8 @@ class LockStep:
         """Somebody plays, and everybody who plays has acted."""
         return not self.missing and bool(self.playing)
 
-    def act_one(self, attachment: Attachment, inputs: NDArray[np.float32] | bytes) -> None:
-        """Its inputs for the step to come."""
-        attachment.acted = True
-        attachment.feedback = None
-        self.actions[attachment.name] = inputs
-        self.missing -= 1
-
     def act(self, attachments: Sequence[Attachment], given: Sequence[NDArray[np.float32] | bytes]) -> None:
-        """The same for several."""
+        """Their inputs for the step to come."""
         actions = self.actions
         for attachment, inputs in zip(attachments, given, strict=True):
             attachment.acted = True

@@ -67,9 +67,9 @@ class Overlook:
     def _simulators(self) -> str:
         if len(self.conductors) == 1:
             (conductor,) = self.conductors
-            return f"simulator {conductor.settings.title} {conductor.connection}"
+            return f"simulator {conductor.settings.title} {conductor.supervisor.connection.text}"
         away = [
-            f"{conductor.settings.title} {conductor.connection}"
+            f"{conductor.settings.title} {conductor.supervisor.connection.text}"
             for conductor in self.conductors
             if not conductor.ready
         ]
@@ -85,7 +85,7 @@ class Overlook:
 
 
 def _hangs(conductor: Conductor, now: float) -> bool:
-    since = conductor.busy_since
+    since = conductor.supervisor.busy_since
     if since is None:
         return False
     limits, lockstep = conductor.settings.limits, conductor.lockstep

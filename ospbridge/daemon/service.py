@@ -226,7 +226,7 @@ async def _keep(conductor: Conductor, left: list[Conductor]) -> None:
                     reason=error.message,
                     again_after=LOST_PAUSE,
                 )
-            conductor.tried_again_after(LOST_PAUSE)
+            conductor.supervisor.tried_again_after(LOST_PAUSE)
             await trio.sleep(LOST_PAUSE)
             left.append(conductor)
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.task.base import Task
 
-__all__ = ["Patience", "Supervisor", "foreign_reset"]
+__all__ = ["Connection", "Patience", "Supervisor", "foreign_reset"]
 
 log = logs.get(__name__)
 LINGER: Final = 0.002
@@ -345,7 +345,7 @@ def _of_agents(error: OspBridgeError) -> bool:
 # --- keeping ---------------------------------------------------------------------------------------------------------
 
 
-class _Connection(NamedTuple):
+class Connection(NamedTuple):
     """How it stands with the simulator."""
 
     text: str
@@ -383,7 +383,7 @@ class Supervisor:
         self.session: TrioSession | None = None
         self.number = 0
         """Of the latest session; the log tells them apart by it."""
-        self.connection = _Connection("not joined yet")
+        self._connection = Connection("not joined yet")
         self.busy_since: float | None = None
         """When the step or reset under way began, whose task has the session; None: nothing is under way."""
         self._settings = settings
@@ -400,6 +400,14 @@ class Supervisor:
         """Whose turn it is to use the session while nobody plays."""
         self._listening: trio.CancelScope | None = None
         self._idle = trio.lowlevel.ParkingLot()
+
+    @property
+    def connection(self) -> Connection:
+        """How it stands with the simulator now."""
+        launcher = self._launcher
+        if launcher is not None and launcher.starting:
+            return self._connection._replace(text=f"launching {launcher.name}")
+        return self._connection
 
     @property
     def broken(self) -> str:
@@ -433,12 +441,12 @@ class Supervisor:
     def ended(self, error: OspBridgeError) -> None:
         """``run`` has: the simulator is not joined any more, though others may be."""
         self.loss = None
-        self.connection = _Connection(f"given up: {error.message}", error.hint, given_up=True)
+        self._connection = Connection(f"given up: {error.message}", error.hint, given_up=True)
 
     def tried_again_after(self, seconds: float) -> None:
         """Another ``run`` begins then, so that nobody need start anything."""
         hint = f"look at the simulator's own log; it is joined again within {seconds:g} s"
-        self.connection = self.connection._replace(hint=hint)
+        self._connection = self._connection._replace(hint=hint)
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[TrioSession]:
@@ -485,7 +493,7 @@ class Supervisor:
         back without it is left alone for a while, and tried again. May run again after SessionLost.
         """
         if self.connection.given_up:
-            self.connection = _Connection("joining again")
+            self._connection = Connection("joining again")
         try:
             await self._stay_joined()
         finally:
@@ -513,7 +521,7 @@ class Supervisor:
             unfit = await self._keep(session, interfaces, joiner)
             loss = self.loss
             assert loss is not None
-            self.connection = _Connection(loss.error.message, "" if unfit is None else unfit.hint)
+            self._connection = Connection(loss.error.message, "" if unfit is None else unfit.hint)
             if unfit is None:
                 patience = None
                 away = await self._was_away(loss)
@@ -541,7 +549,7 @@ class Supervisor:
             # Only now: whoever finds it joined may attach.
             self.session = session
             self.loss = None
-            self.connection = _Connection("joined")
+            self._connection = Connection("joined")
             self._joined()
             await self._listen_until_broken(session)
             if (
@@ -613,7 +621,7 @@ class Supervisor:
         awaited = "agents" if _of_agents(error) else "the simulator"
         # What it says of a lost session is for whoever has an environment already.
         hint = "" if isinstance(error, SessionLost) else error.hint
-        self.connection = _Connection(f"waiting for {awaited}: {error.message}", hint)
+        self._connection = Connection(f"waiting for {awaited}: {error.message}", hint)
 
     async def _listen_until_broken(self, session: TrioSession) -> None:
         """Listen to the simulator while nobody plays; returns when the session is broken and nobody uses it."""

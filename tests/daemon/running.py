@@ -153,7 +153,7 @@ class LocalDaemon(AnyDaemon):
             self.end()
 
     def wait_ready(self) -> StatusReply:
-        until(lambda: self.error or self.conductor.ready, lambda: self.conductor.connection)
+        until(lambda: self.error or self.conductor.ready, lambda: self.conductor.supervisor.connection.text)
         if self.error is not None:
             raise self.error
         return self.status()

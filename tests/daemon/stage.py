@@ -160,7 +160,7 @@ def conductor_of(session: FakeSession, **changes: Any) -> Conductor:
         hub=Path("hub"), simulator=Endpoint("sim", 1), limits=Limits(step=30.0, reset=60.0), **changes
     )
     conductor = Conductor(settings)
-    conductor._supervisor.session = cast("TrioSession", session)
+    conductor.supervisor.session = cast("TrioSession", session)
     conductor.lockstep.take_agents(tasks(*map(agent, session.names)))
     return conductor
 

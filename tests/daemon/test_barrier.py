@@ -168,8 +168,8 @@ async def test_a_step_that_is_not_over_at_once_is_run_to_its_end_and_told_once(
     assert absent.told == [observation]
     assert told(a).reason == reason
     assert len(session.steps) == (1 if reason == "it is gone" else 2)
-    assert conductor._supervisor.broken == (reason if reason == "it is gone" else "")
-    assert conductor._supervisor.busy_since is None
+    assert conductor.supervisor.broken == (reason if reason == "it is gone" else "")
+    assert conductor.supervisor.busy_since is None
     if session.ending:
         assert (session.audits, told(a).terminated, a.state, a.episode.steps) == (1, True, State.DONE, 1)
     session.pauses = False

@@ -103,14 +103,14 @@ async def test_a_reset_is_not_awaited_from_a_simulator_that_is_given_up(
 
     async def lost() -> None:
         await trio.sleep(5.0)
-        conductor._supervisor.session = None
+        conductor.supervisor.session = None
         raise SessionLost("lost too often", hint="start the daemon again when it is mended")
 
     async def run() -> None:
         with pytest.raises(SessionLost):
             await conductor.run()
 
-    monkeypatch.setattr(conductor._supervisor, "run", lost)
+    monkeypatch.setattr(conductor.supervisor, "run", lost)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(run)
         with pytest.raises(BarrierStuck, match="not joined: given up: lost too often"):
@@ -387,7 +387,7 @@ async def test_a_reset_that_finds_the_session_lost_is_tried_again_once_it_is_reb
     async def rebuilt() -> None:
         while not session.seeds:
             await trio.sleep(0.1)
-            conductor._supervisor.loss = None
+            conductor.supervisor.loss = None
             conductor._changed()
 
     with trio.fail_after(60):

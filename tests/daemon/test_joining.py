@@ -305,7 +305,10 @@ def test_those_who_come_back_are_not_disconnected_for_ever(
 
 def awaiting(daemon: LocalDaemon, words: str) -> StatusReply:
     """The daemon's status, once it waits for that."""
-    until(lambda: words in daemon.conductor.connection, lambda: daemon.conductor.connection)
+    until(
+        lambda: words in daemon.conductor.supervisor.connection.text,
+        lambda: daemon.conductor.supervisor.connection.text,
+    )
     return daemon.status()
 
 
@@ -464,8 +467,8 @@ async def test_one_of_several_simulators_that_was_lost_too_often_is_joined_again
     async def asleep(seconds: float) -> None:
         if seconds == service.LOST_PAUSE:
             assert left == [other]
-            assert conductor.given_up
-            assert "joined again within 60 s" in conductor.connection_hint
+            assert conductor.supervisor.connection.given_up
+            assert "joined again within 60 s" in conductor.supervisor.connection.hint
             await pauses.wait()
         else:
             await sleep(seconds)
@@ -474,10 +477,10 @@ async def test_one_of_several_simulators_that_was_lost_too_often_is_joined_again
     with capture_logs() as logs, trio.fail_after(WITHIN):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(service._keep, conductor, left)
-            await until_so(lambda: conductor.given_up)
+            await until_so(lambda: conductor.supervisor.connection.given_up)
             pauses.set()
             await until_so(lambda: conductor.ready)
-            assert not conductor.given_up
+            assert not conductor.supervisor.connection.given_up
             assert left == [other, conductor]
             nursery.cancel_scope.cancel()
     (told,) = [line for line in logs if line["event"].startswith("a simulator is left alone")]
@@ -489,7 +492,7 @@ async def test_steps_in_doubt_since_datagrams_come_twice_give_up_no_simulator(
     document: UdpSimulator,
 ) -> None:
     async with running(document) as conductor:
-        supervised = conductor._supervisor
+        supervised = conductor.supervisor
         for count in range(CAPACITY + 3):
             await until_so(lambda: conductor.ready)
             supervised.busy_since = trio.current_time()
@@ -511,7 +514,7 @@ async def test_a_simulator_that_comes_back_without_what_a_task_wants_is_told_and
         subscribing += [ConfigurationError("there is no such event", hint="name another")] * 3
         async with await TrioSession.connect(document.address, reclaim_stale=False) as other:
             await other.restart_communication()
-        await until_so(lambda: conductor.connection == "there is no such event")
+        await until_so(lambda: conductor.supervisor.connection.text == "there is no such event")
         with pytest.raises(SimulatorNotFound, match="there is no such event"):
             conductor.attach(["agent1"], ONE)
         await until_so(lambda: conductor.ready)
@@ -532,9 +535,9 @@ async def test_a_lack_of_descriptors_is_waited_out_and_told(
     async with running(document) as conductor:
         with monkeypatch.context() as patched:
             patched.setattr(TrioSession, "connect", lacking)
-            conductor._supervisor.give_up(SessionLost("a test gives it up", hint="wait"))
-            conductor._supervisor.changed()
-            await until_so(lambda: "Too many open files" in conductor.connection)
-            assert "ulimit" in conductor.connection_hint
+            conductor.supervisor.give_up(SessionLost("a test gives it up", hint="wait"))
+            conductor.supervisor.changed()
+            await until_so(lambda: "Too many open files" in conductor.supervisor.connection.text)
+            assert "ulimit" in conductor.supervisor.connection.hint
         await until_so(lambda: conductor.ready)
     assert [line for line in logs if "Too many open files" in line.get("reason", "")]

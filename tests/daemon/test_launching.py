@@ -134,7 +134,7 @@ def test_a_simulator_that_is_killed_again_and_again_is_started_again_and_each_en
             "it was ended by SIGKILL; it said last: the scene is loaded"
         ] * len(kills)
         # Where each had lived for long enough it cost nothing.
-        joiner = daemon.conductor._supervisor._joiner
+        joiner = daemon.conductor.supervisor._joiner
         assert joiner is not None
         budget = joiner.budget
         assert budget is not None

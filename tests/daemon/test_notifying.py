@@ -111,7 +111,7 @@ async def test_who_waits_is_alive_and_says_how_it_stands(
 async def test_a_step_that_never_ends_is_no_life(
     manager: Manager, conductor: Conductor, autojump_clock: object
 ) -> None:
-    conductor._supervisor.busy_since = trio.current_time()
+    conductor.supervisor.busy_since = trio.current_time()
     assert ALIVE in await supervised(manager, conductor, 120.0)
     await supervised(manager, conductor, 1000.0)
     with capture_logs() as lines:
@@ -120,7 +120,7 @@ async def test_a_step_that_never_ends_is_no_life(
     (line,) = lines
     assert line["log_level"] == "error"
     assert line["simulators"] == ["127.0.0.1:45454"]
-    conductor._supervisor.busy_since = None
+    conductor.supervisor.busy_since = None
     assert ALIVE in await supervised(manager, conductor, 1.0)
 
 

@@ -172,7 +172,7 @@ class HubAnswers:
 
     def _observe(self, request: Observe) -> Observing:
         conductor = self._conductor
-        conductor.need_simulator()
+        conductor.supervisor.need_simulator()
         held, latest = conductor.observers.join(request.agent, self)
         return Observing(_description(held), latest)
 

@@ -224,11 +224,12 @@ class HubServer:
     def status(self) -> StatusReply:
         """What the daemon does."""
         conductor = self._conductor
+        connection, session = conductor.supervisor.connection, conductor.supervisor.session
         return StatusReply(
             ready=conductor.ready,
             simulator=conductor.settings.title,
-            connection=conductor.connection,
-            profile=conductor.profile,
+            connection=connection.text,
+            profile=session.profile.name if session is not None else "",
             agents=[_agent(held) for held in conductor.lockstep.held.values()],
             steps=conductor.steps,
             resets=conductor.resets,
@@ -239,11 +240,11 @@ class HubServer:
             recording=conductor.recording.status if conductor.recording is not None else None,
             upstreams=[relay.status for relay in self.relays],
             step_times=conductor.stats.step_times,
-            datagrams=conductor.datagrams,
+            datagrams=conductor.stats.datagrams(session.machine.retries if session is not None else 0),
             rebuilds_by_reason=dict(conductor.stats.rebuilds),
             clients=self._clients,
             name=conductor.settings.name,
-            hint=conductor.connection_hint,
+            hint=connection.hint,
             launched=conductor.launcher.status if conductor.launcher is not None else None,
         )
 

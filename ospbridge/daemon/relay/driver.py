@@ -209,7 +209,7 @@ class DrivingLoop:
         actors = self.actors = await self._driving.actors(attachments, str(conductor.settings.simulator))
         while (
             actors is not None
-            and not conductor.given_up
+            and not conductor.supervisor.connection.given_up
             and not any(attachment.held.missing for attachment in attachments)
         ):
             if conductor.lockstep.held is not held:
@@ -221,7 +221,9 @@ class DrivingLoop:
                 await self._pause(actors)
             if await self._reset(actors):
                 await self._episodes(actors)
-        return next((a.held.missing for a in attachments if a.held.missing), conductor.connection)
+        return next(
+            (a.held.missing for a in attachments if a.held.missing), conductor.supervisor.connection.text
+        )
 
     def _more(self, attachments: list[Attachment]) -> bool:
         """Whether agents came that are wanted and free; and all that are wanted are of one kind."""

@@ -618,7 +618,7 @@ async def test_a_lost_simulator_drops_out_and_comes_back_in() -> None:
         lived = len(second.steps)
         await learner.learns(5)
         assert len(second.steps) == lived
-        conductors[1]._supervisor.loss = None
+        conductors[1].supervisor.loss = None
         conductors[1]._changed()
         await until(lambda: len(second.steps) > lived + 20)
         await learner.learns(3)
@@ -631,10 +631,10 @@ async def test_a_simulator_of_another_kind_that_comes_late_does_not_end_what_the
     _, (first,) = worlds(0.0)
     late = conductor_of(FakeSession("b"))
     late.lockstep.take_agents(tasks(agent("b", low=-3.0)))
-    session, late._supervisor.session = late._supervisor.session, None
+    session, late.supervisor.session = late.supervisor.session, None
     async with driving(learner, first, late):
         await learner.learned(3)
-        late._supervisor.session = session
+        late.supervisor.session = session
         await until(lambda: logs.of("a simulator is not driven"))
         await learner.learns(3)
     assert late.lockstep.attachments == []

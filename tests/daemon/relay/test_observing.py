@@ -64,19 +64,19 @@ async def test_every_episode_arrives_as_the_environment_saw_it(
 
 
 async def test_an_episode_goes_up_as_truncated_however_the_bridge_or_a_reset_ended_it(feed: Feed) -> None:
-    session: Any = feed.conductor._supervisor.session
+    session: Any = feed.conductor.supervisor.session
     async with feed.feeding() as relay:
         player = feed.player("b")
         await player.play(2)  # reset before its end
         await player.play(3)
         session.step_errors = [StepUncertain("who knows")]
         await player.step()  # cut by the bridge, which the environment saw as a truncated step
-        feed.conductor._supervisor.loss = None
+        feed.conductor.supervisor.loss = None
         await player.play(2)
         session.step_errors = [BarrierStuck("nobody moves")]
         with pytest.raises(BarrierStuck):
             await player.step()  # lost
-        feed.conductor._supervisor.loss = None
+        feed.conductor.supervisor.loss = None
         await player.play(1)
         feed.conductor.leave([player.attachment], "the connection to its environment ended")  # killed
         await all_arrived(relay)
