@@ -13,7 +13,6 @@ from click.testing import CliRunner
 
 from ospbridge.cli.configured import configuration
 from ospbridge.cli.connect import connect
-from ospbridge.cli.joining import settings_from
 from ospbridge.cli.server_options import LONGEST
 from ospbridge.cli.upstream import upstream_from, upstream_options
 from ospbridge.daemon.relay.link import Upstream
@@ -306,23 +305,3 @@ def test_messages_of_a_server_are_as_large_as_is_said_and_no_larger_than_can_be_
 def test_what_is_said_of_a_server_needs_one() -> None:
     for option in ("--insecure", "--rllink-greedy"):
         assert f"{option} was given, but no server" in invoke("config", "show", option, exit_code=2).stderr
-
-
-class Asked(dict[str, Any]):
-    """What was said, which remembers what was asked for."""
-
-    def __init__(self, said: dict[str, Any]) -> None:
-        super().__init__(said)
-        self.names: set[str] = set()
-
-    def __getitem__(self, name: str) -> Any:
-        self.names.add(name)
-        return super().__getitem__(name)
-
-
-def test_all_that_may_be_said_of_a_simulator_is_heeded() -> None:
-    with connect.make_context("connect", []) as context:
-        (simulator,) = configuration(context, None).simulators
-    asked = Asked({name: value.value for name, value in simulator.values.items()})
-    settings_from(asked)
-    assert asked.names == set(asked)

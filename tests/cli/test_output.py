@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import re
 import sys
 
 import click
@@ -11,7 +10,6 @@ from ospbridge.cli import CommandPlace, LazyGroup
 from ospbridge.cli.output import (
     Column,
     plain_lines,
-    print_table,
 )
 from ospbridge.errors import UsageError
 from ospbridge.text import LINE
@@ -45,16 +43,3 @@ def test_nor_do_they_by_an_error() -> None:
         result = CliRunner().invoke(group, ["fails"])
     assert result.exit_code == 2
     assert result.stderr == "Error: no e\\x1b[2J here\nHint: e\\x1b]0;owned\\x07\n"
-
-
-@pytest.mark.parametrize("width", [30, 60, 200])
-def test_a_narrow_terminal_loses_no_column_and_no_digit(
-    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    columns = (Column("AGENT"), *(Column(f"FIGURE {at}", right=True) for at in range(6)))
-    print_table(columns, [("robot1", *(f"{at},234,567" for at in range(6)))])
-    words = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out).split()
-    for word in ("AGENT", "robot1", "0,234,567", "5,234,567"):
-        assert word in words

@@ -77,16 +77,6 @@ def test_a_users_service_runs_this_program_and_is_started_at_boot(manager: Manag
     assert "start ospbridge.service" in result.stderr
 
 
-def test_a_second_time_nothing_is_written_and_a_daemon_that_runs_is_let_alone(manager: Manager) -> None:
-    run("install", "--user", "--now")
-    assert manager.told()[-1] == "restart ospbridge.service"
-    (manager.configuration / "ospbridge.toml").write_text("[[simulator]]\n")
-    manager.show(ActiveState="active")
-    assert "write" not in run("install", "--user", "--now").output
-    assert manager.told() == ["daemon-reload", "enable ospbridge.service", "start ospbridge.service"]
-    assert (manager.configuration / "ospbridge.toml").read_text() == "[[simulator]]\n"
-
-
 def test_a_unit_that_somebody_has_changed_is_touched_by_force_only(manager: Manager) -> None:
     run("install", "--user")
     unit = manager.units / "ospbridge.service"

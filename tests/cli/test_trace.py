@@ -42,16 +42,6 @@ def test_each_record_is_a_line_with_time_delta_direction_port_and_meaning(trace_
     ]
 
 
-@pytest.mark.parametrize(
-    "options", [["--client", "nobody"], ["--from", "5", "--to", "1"], ["--code", "END_COMMUNICATION"]]
-)
-@pytest.mark.parametrize("form", [[], ["--json"]])
-def test_a_choice_that_nothing_fits_is_told(trace_file: Path, options: list[str], form: list[str]) -> None:
-    result = run(trace_file, *options, *form)
-    assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == "none of 4 records is chosen\n"
-
-
 def test_json_repeats_the_records_with_their_meaning(trace_file: Path) -> None:
     result = run(trace_file, "--json")
     records = [json.loads(line) for line in result.output.splitlines()]

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import stat
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from ospbridge.cli import main
 from ospbridge.observe.trace import Direction, TraceRecord, read_trace
 from tests.cli.programs import invoke
 
@@ -57,16 +54,6 @@ def test_records_that_fit_all_that_is_asked_are_kept_as_they_are(
     options: list[str], fits: Callable[[TraceRecord], bool]
 ) -> None:
     assert chosen(*options) == [record for record in RECORDS if fits(record)]
-
-
-def test_what_it_writes_is_a_trace_that_can_be_shown(tmp_path: Path) -> None:
-    target = tmp_path / "part.jsonl"
-    result = run(RECORDING, "-o", target, "--client", "A")
-    assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == f"88 of {len(RECORDS)} records\n"
-    assert list(read_trace(target)) == [record for record in RECORDS if record.client == "A"]
-    assert stat.S_IMODE(target.stat().st_mode) & 0o600 == 0o600
-    assert CliRunner().invoke(main, ["trace", "show", str(target)]).exit_code == 0
 
 
 def test_a_file_that_is_there_is_replaced_only_by_force(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from ospbridge.diagnosis.findings import Deviation, Finding, Verdict
 from ospbridge.diagnosis.greeting import Server, join
 from ospbridge.diagnosis.line import Line
 from ospbridge.diagnosis.stage import Stage
-from ospbridge.diagnosis.stepping import cut_completion
 from ospbridge.errors import (
     OspBridgeError,
     QueryTimeout,
@@ -40,7 +39,6 @@ from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.faults import FaultPlan
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from ospbridge.transport.addresses import resolve
 from tests.raw_world import RawWorld
 
 pytestmark = pytest.mark.loopback
@@ -238,26 +236,6 @@ def test_a_world_that_takes_no_seed_is_not_blamed_on_the_server(
     found = found_in(SyntheticWorld(1, 2), "D10")
     assert found.verdict is Verdict.NOT_TRIED
     assert found.detail.startswith(told)
-
-
-def test_a_cut_completion_is_seen_by_an_agent_that_is_large_enough(
-    profile: Profile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def looked_for(world: World) -> Finding:
-        with serve(world, profile) as simulator:
-            stage = Stage(Server(*resolve(simulator.address)), timeout=2.0)
-            found = cut_completion(stage)
-            stage.close()
-            assert simulator.machine.controlled == 0
-        return found
-
-    # With so few values no world reaches a server's limit by its variables.
-    values = Stage.values
-    monkeypatch.setattr(Stage, "values", lambda stage: values(stage)[:5])
-    assert looked_for(roomy_world()).verdict is Verdict.NOT_TRIED
-    found = looked_for(SyntheticWorld(1, 251))
-    assert found.verdict is (Verdict.SEEN if profile is NERD else Verdict.NOT_SEEN)
-    assert "of 1025 bytes" in found.detail
 
 
 def test_an_interruption_while_agents_are_ours_leaves_nothing_behind(

@@ -12,7 +12,6 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +28,7 @@ from ospbridge.simulator.hosting import world_of
 from ospbridge.task.loading import load
 from ospbridge.task.making import make_task
 from tests.peers.processes import Place, running
+from tests.peers.train_sb3 import mean_return
 
 EPISODES = 10
 LATEST = 20
@@ -72,21 +72,6 @@ def neutral_action(scenario: str) -> Any:
     return np.array([neutral[name] for name in task.action_names], np.float32)
 
 
-def mean_return(env: Any, act: Callable[[Any], Any]) -> float:
-    """Of whole episodes, from the same seeds each time."""
-    env.seed(1000)
-    observations = env.reset()
-    returns: list[float] = []
-    running = 0.0
-    while len(returns) < EPISODES:
-        observations, rewards, ended, _ = env.step(act(observations))
-        running += float(rewards[0])
-        if ended[0]:
-            returns.append(running)
-            running = 0.0
-    return float(np.mean(returns))
-
-
 def learning_curve(model: PPO, steps: int) -> Curve:
     """It learns for so many actions."""
     curve: Curve = []
@@ -106,9 +91,9 @@ def learned(place: Place, training: Training, profile: str, seed: int) -> tuple[
         neutral = np.array([neutral_action(training.scenario)])
         figures: dict[str, Any] = {
             "task": training.env_id,
-            "zero": mean_return(plain, lambda _: np.zeros_like(neutral)),
-            "neutral": mean_return(plain, lambda _: neutral),
-            "random": mean_return(plain, lambda _: np.array([plain.action_space.sample()])),
+            "zero": mean_return(plain, lambda _: np.zeros_like(neutral), EPISODES),
+            "neutral": mean_return(plain, lambda _: neutral, EPISODES),
+            "random": mean_return(plain, lambda _: np.array([plain.action_space.sample()]), EPISODES),
         }
         env = VecNormalize(VecMonitor(plain), gamma=training.settings.get("gamma", 0.99))
         model = PPO("MlpPolicy", env, seed=seed, **training.settings)
@@ -117,12 +102,12 @@ def learned(place: Place, training: Training, profile: str, seed: int) -> tuple[
             actions, _ = model.predict(env.normalize_obs(observations), deterministic=True)
             return actions
 
-        figures["before"] = mean_return(plain, greedy)
+        figures["before"] = mean_return(plain, greedy, EPISODES)
         began = time.perf_counter()
         curve = learning_curve(model, training.steps)
         figures["seconds"] = time.perf_counter() - began
         figures["actions"] = int(model.num_timesteps)
-        figures["after"] = mean_return(plain, greedy)
+        figures["after"] = mean_return(plain, greedy, EPISODES)
     return figures, curve
 
 

@@ -12,6 +12,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -32,18 +33,18 @@ def made(place: Place, fleet: int, hub: bool) -> OspVecEnv:
     return OspVecEnv.make("ospbridge/CartPole-v0", num_envs=fleet, **where)
 
 
-def evaluate(model: Any, env: OspVecEnv) -> float:
-    """Mean return of greedy episodes."""
+def mean_return(env: OspVecEnv, act: Callable[[Any], Any], episodes: int) -> float:
+    """Of whole episodes, from the same seeds each time."""
+    env.seed(1000)
+    observations = env.reset()
     returns: list[float] = []
     running = np.zeros(env.num_envs)
-    observations = env.reset()
-    while len(returns) < EPISODES:
-        actions, _ = model.predict(observations, deterministic=True)
-        observations, rewards, ended, _ = env.step(actions)
+    while len(returns) < episodes:
+        observations, rewards, ended, _ = env.step(act(observations))
         running += rewards
         returns += running[ended].tolist()
         running[ended] = 0.0
-    return float(np.mean(returns[:EPISODES]))
+    return float(np.mean(returns[:episodes]))
 
 
 def train(seed: int, steps: int, fleet: int, hub: bool) -> dict[str, Any]:
@@ -61,7 +62,9 @@ def train(seed: int, steps: int, fleet: int, hub: bool) -> dict[str, Any]:
             "seconds": round(seconds, 2),
             "steps_per_second": round(steps / seconds),
             "last_returns": round(float(np.mean(episodes)), 1) if episodes else None,
-            "evaluated": round(evaluate(model, env), 1),
+            "evaluated": round(
+                mean_return(env, lambda seen: model.predict(seen, deterministic=True)[0], EPISODES), 1
+            ),
         }
 
 

@@ -9,7 +9,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
@@ -22,6 +21,7 @@ from ospbridge.errors import ConfigurationError
 from ospbridge.record.sizes import parse_size
 from ospbridge.record.spool import EACH, Made, Spool, WhenFull
 from ospbridge.record.spool_file import NoRoom, SpoolFile
+from tests.cli.programs import until
 
 
 @pytest.fixture(params=["in memory too", "on disk only"])
@@ -54,13 +54,6 @@ def keys(spool: Spool, **limits: int) -> list[str]:
 
 def make(*names: str) -> list[Made]:
     return [Made(name, 10, b"body", f"content of {name}") for name in names]
-
-
-def until(condition: Callable[[], object]) -> None:
-    give_up = time.monotonic() + 30.0
-    while not condition():
-        assert time.monotonic() < give_up
-        time.sleep(0.002)
 
 
 def refused(*_: object) -> NoReturn:
