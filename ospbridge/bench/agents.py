@@ -10,11 +10,10 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.bench.exercise import AGENTS
-from ospbridge.bench.figures import PANELS
+from ospbridge.bench.figures import PANELS, first, runs_of, untold
 from ospbridge.bench.report import Against, Panel, Report, combine
 from ospbridge.bench.stage import Stage
 from ospbridge.bench.subjects import DIRECT, SUBJECTS
-from ospbridge.bench.turns import first, runs_of, untold
 from ospbridge.bench.vectors import (
     QUANTITIES_OF_MANY,
     VECTOR,
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ospbridge.bench.exercise import Exercise
-    from ospbridge.bench.turns import Runs, Subject, Told
+    from ospbridge.bench.figures import Runs, Subject, Told
 
 __all__ = ["COUNTS", "ONE", "agent_runs", "agents_row", "measure_agents"]
 

@@ -8,13 +8,15 @@ what is measured.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["apart", "keep_apart", "stay_alone"]
+__all__ = ["apart", "keep_apart", "processor_seconds", "stay_alone"]
 
 
 def stay_alone() -> None:
@@ -44,3 +46,12 @@ def _last(cores: set[int]) -> int:
 
 def _others(cores: set[int]) -> set[int]:
     return cores - {_last(cores)} or cores
+
+
+def processor_seconds(pid: int) -> float:
+    """What all threads of a running process took so far, by its clock: clock_getcpuclockid(3)."""
+    clock = ctypes.c_int()
+    refused = ctypes.CDLL(None).clock_getcpuclockid(ctypes.c_int(pid), ctypes.byref(clock))
+    if refused:
+        raise ProcessLookupError(refused, os.strerror(refused), str(pid))
+    return time.clock_gettime(clock.value)

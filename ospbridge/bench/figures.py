@@ -1,9 +1,13 @@
-"""Figures of single steps: percentiles, the rate, and what the client's processor did for them."""
+"""Figures of single steps: percentiles, the rate, and what the client's processor did for them.
+
+Subjects take turns: in each run every one once, so that a machine that slows down slows all of them.
+"""
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
+from itertools import islice
 from time import perf_counter_ns, process_time_ns
 from typing import TYPE_CHECKING, Final
 
@@ -13,11 +17,16 @@ from ospbridge.bench.cores import apart
 from ospbridge.bench.report import Panel, Quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from numpy.typing import NDArray
 
     from ospbridge.bench.report import Values
+
+    Subject = Callable[[], Values]
+    Told = Callable[[str], None]
+    Runs = Generator[dict[str, Values]]
 
 __all__ = [
     "BRIEF",
@@ -25,7 +34,11 @@ __all__ = [
     "QUANTITIES",
     "Run",
     "Stopwatch",
+    "best_of",
+    "first",
+    "runs_of",
     "timed",
+    "untold",
     "values_of",
 ]
 
@@ -139,3 +152,32 @@ class Stopwatch:
         processor = process_time_ns() - self._processor
         seconds = np.diff(np.array(self.stamps, np.float64) - self.stamps[0]) * 1e-9
         return Run.of(seconds, processor * 1e-9)
+
+
+def untold(_: str) -> None:
+    """Whose turn it is, to nobody."""
+
+
+def runs_of(subjects: Mapping[str, Subject], told: Told, programs: AbstractContextManager[object]) -> Runs:
+    """Runs without end; close it when done, and ``programs`` are ended.
+
+    ``told`` is called with a subject's name before each of its turns.
+    """
+    with programs:
+        while True:
+            run = {}
+            for name, subject in subjects.items():
+                told(name)
+                run[name] = subject()
+            yield run
+
+
+def best_of(runs: Sequence[Mapping[str, Values]]) -> dict[str, Values]:
+    """Of each subject the run with the least median."""
+    return {name: min((run[name] for run in runs), key=lambda values: values["p50_us"]) for name in runs[0]}
+
+
+def first(runs: Runs, count: int) -> list[dict[str, Values]]:
+    """So many of them; then what they needed is ended."""
+    with closing(runs):
+        return list(islice(runs, count))

@@ -9,10 +9,10 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.bench.exercise import FLEET
+from ospbridge.bench.figures import first, runs_of, untold
 from ospbridge.bench.report import Against, Report, combine
 from ospbridge.bench.stage import Stage
 from ospbridge.bench.subjects import FLOORS
-from ospbridge.bench.turns import first, runs_of, untold
 from ospbridge.bench.vectors import (
     PANELS_OF_MANY,
     QUANTITIES_OF_MANY,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ospbridge.bench.exercise import Exercise
-    from ospbridge.bench.turns import Runs, Subject, Told
+    from ospbridge.bench.figures import Runs, Subject, Told
 
 __all__ = ["COUNTS", "THINK", "fleet_row", "fleet_runs", "measure_fleet"]
 

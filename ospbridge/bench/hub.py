@@ -14,15 +14,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.bench.conducting import conducted
+from ospbridge.bench.cores import processor_seconds
 from ospbridge.bench.exercise import HUB
-from ospbridge.bench.figures import PANELS, QUANTITIES, timed, values_of
+from ospbridge.bench.figures import PANELS, QUANTITIES, first, runs_of, timed, untold, values_of
 from ospbridge.bench.processes import Program
 from ospbridge.bench.report import Against, Panel, Quantity, Report, combine
 from ospbridge.bench.stage import START, Stage, time_for
 from ospbridge.bench.stepping import ATTACHED, decode_run
 from ospbridge.bench.subjects import FLOORS
-from ospbridge.bench.turns import first, runs_of, untold
-from ospbridge.bench.usage import processor_seconds
 from ospbridge.bench.vectors import (
     WARM_UP,
     against_floors,
@@ -36,9 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ospbridge.bench.exercise import Exercise
-    from ospbridge.bench.figures import Run
+    from ospbridge.bench.figures import Run, Runs, Subject, Told
     from ospbridge.bench.report import Values
-    from ospbridge.bench.turns import Runs, Subject, Told
 
 __all__ = [
     "ASLEEP",

@@ -19,22 +19,21 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import numpy as np
 
-from ospbridge.bench.figures import BRIEF, PANELS, QUANTITIES
+from ospbridge.bench.figures import BRIEF, PANELS, QUANTITIES, best_of, first, runs_of, untold
 from ospbridge.bench.processes import Program, ProgramFailed, culprit
 from ospbridge.bench.relaying_learner import Batch
 from ospbridge.bench.report import Against, Panel, Report, combine
 from ospbridge.bench.stage import START, Stage
 from ospbridge.bench.step import subjects_on
 from ospbridge.bench.subjects import IN_EPISODES, PLAIN, RELAYED, SPINNING_FLOOR
-from ospbridge.bench.turns import best_of, first, runs_of, untold
 from ospbridge.errors import OspBridgeError
 from ospbridge.transport.unix import room_for_sockets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from ospbridge.bench.figures import Runs, Told
     from ospbridge.bench.report import Values
-    from ospbridge.bench.turns import Runs, Told
 
 __all__ = [
     "BATCH",

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ospbridge.bench.figures import first, runs_of, untold
 from ospbridge.bench.floors import one_floor
 from ospbridge.bench.report import Against, Panel, Quantity, Report, combine
 from ospbridge.bench.stalling import building, running
-from ospbridge.bench.turns import first, runs_of, untold
 from ospbridge.launch import scheduling
 from ospbridge.launch.command import launch_spec
 from ospbridge.launch.simulator import launch
@@ -29,8 +29,8 @@ from ospbridge.transport.addresses import parse_endpoint
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ospbridge.bench.figures import Told
     from ospbridge.bench.report import Row, Values
-    from ospbridge.bench.turns import Told
 
 __all__ = ["DEFAULT", "LAUNCHED", "PINNED", "TUNED", "WAYS", "conclusive", "measure_stalls", "shortcomings"]
 

@@ -6,17 +6,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.bench.exercise import STEP
-from ospbridge.bench.figures import PANELS, QUANTITIES, values_of
+from ospbridge.bench.figures import PANELS, QUANTITIES, first, runs_of, untold, values_of
 from ospbridge.bench.report import Against, Report, combine
 from ospbridge.bench.stage import Stage
 from ospbridge.bench.subjects import FLOORS, PLAIN, RAW, SUBJECTS
-from ospbridge.bench.turns import first, runs_of, untold
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ospbridge.bench.exercise import Exercise
-    from ospbridge.bench.turns import Runs, Subject, Told
+    from ospbridge.bench.figures import Runs, Subject, Told
 
 __all__ = ["WARM_UP", "measure_steps", "measured", "step_runs", "subjects_on"]
 

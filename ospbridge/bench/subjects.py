@@ -77,7 +77,7 @@ def _blocking_session(stage: Stage, steps: int, warm_up: int, *, spin: bool = Tr
 
 
 def _trio_session(stage: Stage, steps: int, warm_up: int) -> Run:
-    from ospbridge.bench.awaiting import run_in_trio, timed_async
+    from ospbridge.bench.conducting import run_in_trio, timed_async
     from ospbridge.session.trio_session import TrioSession
 
     async def run() -> Run:

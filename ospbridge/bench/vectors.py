@@ -17,9 +17,9 @@ from ospbridge.text import pluralize
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from ospbridge.bench.figures import Subject
     from ospbridge.bench.report import Values
     from ospbridge.bench.stage import Stage
-    from ospbridge.bench.turns import Subject
 
     RowName = Callable[[int, str], str]
     """Of so many, and of what is measured with them."""

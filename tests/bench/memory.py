@@ -15,15 +15,16 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import psutil
 
 from ospbridge.bench.stage import Stage
-from ospbridge.bench.usage import resident
 
 EPISODE = 1000
 
 
-def grown(where: dict[str, Any], steps: int, processes: Sequence[int]) -> list[float]:
+def grown(where: dict[str, Any], steps: int, pids: Sequence[int]) -> list[float]:
     """Megabytes by which the memory of each process has grown."""
+    processes = [psutil.Process(pid) for pid in pids]
     with closing(gymnasium.make("ospbridge:ospbridge/Agent-v0", wait=30.0, **where).unwrapped) as env:
         action = np.zeros(env.action_space.shape or (), np.float32)
         early: list[int] = []
@@ -31,9 +32,10 @@ def grown(where: dict[str, Any], steps: int, processes: Sequence[int]) -> list[f
             if number % EPISODE == 0:
                 env.reset(seed=1)
             if number == steps // 10:
-                early = [resident(pid) for pid in processes]
+                early = [process.memory_info().rss for process in processes]
             env.step(action)
-        return [(resident(pid) - before) / 1e6 for pid, before in zip(processes, early, strict=True)]
+        now = [process.memory_info().rss for process in processes]
+        return [(after - before) / 1e6 for after, before in zip(now, early, strict=True)]
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from ospbridge.bench.report import Values
 
 if TYPE_CHECKING:
-    from ospbridge.bench.turns import Runs
+    from ospbridge.bench.figures import Runs
 
 __all__ = ["ratio", "usual_until"]
 

@@ -8,9 +8,10 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
-from ospbridge.bench.usage import processor_seconds, resident
+from ospbridge.bench.cores import processor_seconds
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
@@ -32,7 +33,7 @@ def test_an_idle_daemon_takes_one_percent_of_a_core_and_80_megabytes_at_most(tmp
         time.sleep(SECONDS)
         spent = processor_seconds(daemon.process.pid) - before
         share = spent / (time.monotonic() - began)
-        size = resident(daemon.process.pid)
+        size = psutil.Process(daemon.process.pid).memory_info().rss
     assert share <= 0.01, f"{share:.2%} of a core"
     assert size <= 80e6, f"{size / 1e6:.1f} MB"
 

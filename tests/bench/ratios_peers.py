@@ -10,15 +10,14 @@ import gymnasium
 import numpy as np
 import pytest
 
-from ospbridge.bench.figures import Run, timed, values_of
+from ospbridge.bench.figures import Run, runs_of, timed, untold, values_of
 from ospbridge.bench.stage import Stage
 from ospbridge.bench.step import subjects_on
 from ospbridge.bench.subjects import DIRECT, HUB
-from ospbridge.bench.turns import runs_of, untold
 from tests.bench.patience import usual_until
 
 if TYPE_CHECKING:
-    from ospbridge.bench.turns import Runs
+    from ospbridge.bench.figures import Runs
 
 pytestmark = pytest.mark.loopback
 
