@@ -144,6 +144,9 @@ class EpisodeTracker:
             return
         if attachment.cut:
             self._untold[attachment] = reason
+        elif attachment.episode.unmoved and attachment.policy.annotates is None:
+            # What its driver sends upstream ends with the last step that ran, and no environment was told of another.
+            collector.end("truncated", reason)
         elif how in {"terminated", "truncated"}:
             self._step(attachment)
         elif how == "failed":

@@ -13,6 +13,7 @@ import pytest
 from ospbridge.errors import BarrierStuck, OspBridgeError, StepUncertain
 from ospbridge.record.collecting import TOGETHER
 from tests.daemon.stage import (
+    ONE,
     TWO,
     FakeSession,
     act,
@@ -113,7 +114,7 @@ async def test_a_step_that_is_lost_and_one_that_raises_end_the_episode(
 ) -> None:
     conductor = conductor_of(session)
     with recorded(conductor, tmp_path):
-        a = attach(conductor, "a")
+        (a,) = conductor.attach(["a"], ONE, annotates=False)
         await conductor.reset([a], 7, 1)
         await play(conductor, a, 0.5)
         session.step_errors = [error]

@@ -21,13 +21,24 @@ from ospbridge.daemon.attachment import Driver, State
 from ospbridge.daemon.relay import driver, link
 from ospbridge.daemon.relay.link import WhileAway
 from ospbridge.daemon.relay.relay import Relay
-from ospbridge.errors import SessionLost, UsageError
+from ospbridge.errors import SessionLost, StepUncertain, UsageError
 from ospbridge.interface import BoxSpace, DiscreteSpace
 from ospbridge.rllink.batches import BatchMode
 from ospbridge.rllink.client import ClientMachine
 from tests.daemon.relay.driving import WITHIN, away, back, until, upstream, world
 from tests.daemon.relay.learner import HIDDEN, TOLD, Gated, TinyLearner, Told, driving
-from tests.daemon.stage import FakeSession, Logs, act, agent, attach, conductor_of, tasks, told
+from tests.daemon.stage import (
+    FakeSession,
+    Logs,
+    act,
+    agent,
+    attach,
+    conductor_of,
+    episodes,
+    recorded,
+    tasks,
+    told,
+)
 
 if TYPE_CHECKING:
     from ospbridge.daemon.attachment import Attachment
@@ -622,6 +633,26 @@ async def test_a_lost_simulator_drops_out_and_comes_back_in() -> None:
         conductors[1]._changed()
         await until(lambda: len(second.steps) > lived + 20)
         await learner.learns(3)
+
+
+async def test_an_episode_that_is_cut_is_the_same_upstream_and_in_recordings(tmp_path: Path) -> None:
+    learner = TinyLearner()
+    session, conductor = world(length=10**6)
+    with recorded(conductor, tmp_path):
+        async with driving(learner, conductor):
+            await learner.learned(1)
+            session.step_errors = [StepUncertain("who knows")]
+            await until(lambda: conductor.supervisor.loss is not None)
+            conductor.supervisor.loss = None
+            conductor._changed()
+            await learner.learns(2)
+    cut = next(episode for episode in episodes(tmp_path) if episode.reason == "who knows")
+    sent = [fragment for batch in learner.batches for fragment in batch]
+    sent = [fragment for fragment in sent if fragment.id == sent[0].id]
+    assert [fragment.truncated for fragment in sent] == [*(False for _ in sent[1:]), True]
+    assert sum(fragment.steps for fragment in sent) == len(cut)
+    assert sent[-1].observations[-1].tolist() == cut.observations[-1].tolist()
+    assert np.concatenate([fragment.rewards for fragment in sent]).tolist() == cut.rewards.tolist()
 
 
 async def test_a_simulator_of_another_kind_that_comes_late_does_not_end_what_the_others_do(
