@@ -17,18 +17,17 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, Final, NamedTuple
 
-import gymnasium
-import numpy as np
 import structlog
 
 import ospbridge
 from ospbridge.errors import SessionClosed
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
-from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.hub_client import HubClient
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
+from tests.envs import kinds
 from tests.envs.daemons import hosted
+from tests.session.drivers import Driver
 
 assert ospbridge.__version__
 
@@ -94,44 +93,21 @@ def closed_at_random(make: Callable[[], Made], taken: Callable[[], object], seed
 
 
 def _session(simulators: Sequence[UdpSimulator]) -> Made:
-    session = BlockingSession.connect(simulators[0].address, profile=simulators[0].machine.profile)
-    session.register(*NAMES)
-    session.reset(1)
+    session = Driver().playing(simulators[0], *NAMES)
     rest = {name: [0.0] for name in NAMES}
     return Made(lambda: session.step(rest), session.close)
 
 
-def _env(env: Any, action: Any) -> Made:
+def _env(env: Any) -> Made:
     """Reset, and again whenever an episode has ended."""
     env.reset(seed=1)
 
     def step() -> None:
-        _, _, terminated, truncated, _ = env.step(action)
-        if not hasattr(env, "num_envs") and (terminated or truncated):
+        if not getattr(env, "agents", NAMES):
             env.reset()
-
-    return Made(step, env.close)
-
-
-def _single(**where: Any) -> Made:
-    return _env(gymnasium.make("ospbridge/Agent-v0", **where), np.zeros(1, np.float32))
-
-
-def _vector(count: int, **where: Any) -> Made:
-    envs = gymnasium.make_vec("ospbridge/Agent-v0", num_envs=count, **where)
-    return _env(envs, np.zeros((count, 1), np.float32))
-
-
-def _parallel(**where: Any) -> Made:
-    from ospbridge.envs.parallel import parallel_env
-
-    env = parallel_env(**where)
-    env.reset(seed=1)
-
-    def step() -> None:
-        if not env.agents:
+        *_, terminated, truncated, _ = kinds.step(env)
+        if terminated is True or truncated is True:
             env.reset()
-        env.step({name: np.zeros(1, np.float32) for name in NAMES})
 
     return Made(step, env.close)
 
@@ -151,14 +127,14 @@ class Kind(NamedTuple):
 
 KINDS: Final = {
     "session": Kind(_session),
-    "make": Kind(lambda found: _single(simulator=_addresses(found)[0]), agents=1),
-    "make_vec over one simulator": Kind(lambda found: _vector(2, simulator=_addresses(found)[0])),
-    "make_vec over two simulators": Kind(lambda found: _vector(4, simulator=_addresses(found)), 2),
-    "parallel_env": Kind(lambda found: _parallel(simulator=_addresses(found)[0])),
-    "make at a hub": Kind(lambda hubs: _single(bridge=hubs[0], agent=NAMES[0]), hub=True),
-    "make_vec at one hub": Kind(lambda hubs: _vector(2, bridge=hubs[0]), hub=True),
-    "make_vec at two hubs": Kind(lambda hubs: _vector(4, bridge=hubs), 2, hub=True),
-    "parallel_env at a hub": Kind(lambda hubs: _parallel(bridge=hubs[0]), hub=True),
+    "make": Kind(lambda found: _env(kinds.single(_addresses(found)[0])), agents=1),
+    "make_vec over one simulator": Kind(lambda found: _env(kinds.vector(_addresses(found)[0], num_envs=2))),
+    "make_vec over two simulators": Kind(lambda found: _env(kinds.vector(_addresses(found), num_envs=4)), 2),
+    "parallel_env": Kind(lambda found: _env(kinds.parallel(_addresses(found)[0]))),
+    "make at a hub": Kind(lambda hubs: _env(kinds.single(bridge=hubs[0], agent=NAMES[0])), hub=True),
+    "make_vec at one hub": Kind(lambda hubs: _env(kinds.vector(bridge=hubs[0], num_envs=2)), hub=True),
+    "make_vec at two hubs": Kind(lambda hubs: _env(kinds.vector(bridge=hubs, num_envs=4)), 2, hub=True),
+    "parallel_env at a hub": Kind(lambda hubs: _env(kinds.parallel(bridge=hubs[0])), hub=True),
 }
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-import gymnasium
-import numpy as np
 import pytest
 
 import ospbridge
@@ -15,6 +13,7 @@ from ospbridge.osp.notices import STALLED, told_by
 from ospbridge.osp.profile import NERD
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
+from tests.envs.kinds import single, step, vector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,8 +55,8 @@ def simulator() -> Iterator[UdpSimulator]:
 def play(session: Any, count: int = STEPS) -> list[str]:
     """More steps than are looked at, in several episodes; what is said of stalls."""
     session.register("agent")
-    for step in range(count):
-        if step % 40 == 0:
+    for number in range(count):
+        if number % 40 == 0:
             session.reset(1)
         session.step({"agent": [0.0]})
     notices: list[Notice] = session.pop_notices()
@@ -74,17 +73,9 @@ def test_it_is_told_of_once_with_the_command_that_cures_it(
         assert not play(session, 40)
 
 
-def single(address: str) -> Any:
-    return gymnasium.make("ospbridge/Agent-v0", simulator=address).unwrapped
-
-
-def vector(address: str) -> Any:
-    return gymnasium.make_vec("ospbridge/Agent-v0", num_envs=1, simulator=address)
-
-
 def steps(env: Any) -> None:
     for _ in range(STEPS + 30):
-        env.step(np.zeros(env.action_space.shape, np.float32))
+        step(env)
 
 
 @pytest.mark.parametrize("made", [single, vector])
