@@ -149,7 +149,7 @@ class SimulatorLauncher:
             log.warning("simulator_ended", **self._settings.whose, reason=self._how_it_ended())
 
     def _how_it_ended(self) -> str:
-        said = self._simulator.last_words()
+        said = self._simulator.log.last_words()
         return self._simulator.end_told() + (f"; it said last: {' | '.join(said)}" if said else "")
 
     # --- while it runs ---------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ class SimulatorLauncher:
                         self._joining.cancel()
                     lost(SessionLost(self._gone(), hint=f"see its log, {self._simulator.log}"))
                 if trio.current_time() >= log_at:
-                    await trio.to_thread.run_sync(self._simulator.look_after_log)
+                    await trio.to_thread.run_sync(self._simulator.log.rotate)
                     log_at = trio.current_time() + LOG_EVERY
         finally:
             with trio.CancelScope(shield=True):

@@ -116,7 +116,7 @@ class SharedSession:
         It may have none where threads met while it was built anew, and is broken then.
         """
         if self.launched is not None:
-            self.launched.look_after_log()
+            self.launched.log.rotate()
         if not self.broken and set(self.session.controlled) != {agent.name for agent in self.agents}:
             self.give_up("the session does not control its agents")
 

@@ -41,6 +41,9 @@ class SimulatorLog:
             _forget_old(self.path)
         self._begun = 0
 
+    def __str__(self) -> str:
+        return str(self.path)
+
     def open(self) -> BinaryIO:
         """For the simulator to write to. What was there stays, and what is said from here on is ``last_words``."""
         file = self.path.open("ab", buffering=0)

@@ -63,7 +63,8 @@ class LaunchedSimulator:
         self.address: Final = Endpoint(HOST, port or _free_port())
         self.refused: dict[str, str] = {}
         """What the system did not allow: why, by ``"batch"`` and ``"pin"``."""
-        self._log = SimulatorLog(spec, self.address.port, alone=alone)
+        self.log: Final = SimulatorLog(spec, self.address.port, alone=alone)
+        """Where its output goes. To be rotated now and then."""
         self._core = core
         self._process: subprocess.Popen[bytes] | None = None
         self._started = 0.0
@@ -85,7 +86,7 @@ class LaunchedSimulator:
             "report": report_write,
         }
         try:
-            with self._log.open() as output:
+            with self.log.open() as output:
                 self._process = subprocess.Popen(  # noqa: S603  # the program that the user named
                     [sys.executable, "-I", "-S", str(STARTER), json.dumps(options), *command],
                     stdin=subprocess.DEVNULL,
@@ -159,7 +160,7 @@ class LaunchedSimulator:
     def restart(self) -> None:
         """Once more, at the same address. Raises SimulatorNotStarted."""
         self._end()
-        self._log.rotate()
+        self.log.rotate()
         self.start()
         self.wait_ready()
 
@@ -188,15 +189,6 @@ class LaunchedSimulator:
         """Of its process, while that runs."""
         return self._process.pid if self.alive and self._process is not None else None
 
-    @property
-    def log(self) -> Path:
-        """Where its output goes."""
-        return self._log.path
-
-    def look_after_log(self) -> None:
-        """Rotate it where it has become large. To be called now and then."""
-        self._log.rotate()
-
     def has_ended(self) -> bool:
         """The same as not ``alive``, for who has just met its closed port: its process may take a moment to end."""
         give_up = monotonic() + FELT
@@ -205,10 +197,6 @@ class LaunchedSimulator:
                 return False
             sleep(LOOKED_EVERY / 4)
         return True
-
-    def last_words(self, lines: int = 5) -> list[str]:
-        """What it said last, since it was started."""
-        return self._log.last_words(lines)
 
     def end_told(self) -> str:
         """How it ended, for people."""
@@ -224,7 +212,7 @@ class LaunchedSimulator:
     def error(self, what: str, *, hint: str = "") -> SimulatorNotStarted:
         """The error of a start that failed, with its last words."""
         how = "" if self.alive else f", {self.end_told()}"
-        said = self.last_words()
+        said = self.log.last_words()
         if not hint and any(NEEDS_DISPLAY.search(line) for line in said):
             hint = "it seems to need a display: launch it under `xvfb-run -a`, or see its options for none"
         told = f"; it said last: {' | '.join(said)}" if said else ", and said nothing"

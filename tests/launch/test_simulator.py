@@ -66,8 +66,8 @@ def cores_of(one: LaunchedSimulator) -> set[int]:
 
 def said(one: LaunchedSimulator, lines: int) -> list[str]:
     """What it has said, once it is so much."""
-    until(lambda: len(one.last_words(lines)) >= lines)
-    return one.last_words(lines)
+    until(lambda: len(one.log.last_words(lines)) >= lines)
+    return one.log.last_words(lines)
 
 
 def test_it_listens_where_its_address_says_with_its_directory_and_variables(
@@ -113,7 +113,7 @@ def test_a_fleet_as_large_as_the_machine_is_pinned_nowhere_and_each_writes_to_a_
     try:
         assert len({each.address for each in made}) == len(cores)
         assert all(cores_of(each) == cores for each in made)
-        assert sorted(tmp_path.glob("sim*.log")) == sorted(each.log for each in made)
+        assert sorted(tmp_path.glob("sim*.log")) == sorted(each.log.path for each in made)
     finally:
         stop_all(made)
 
@@ -202,10 +202,10 @@ def test_a_large_log_is_copied_away_and_goes_on_from_the_start(
 ) -> None:
     monkeypatch.setattr(logs, "LARGEST", 1000)
     one = started(listens("print('x' * 2000, flush=True); sys.stdin.read(); "))
-    until(lambda: one.log.stat().st_size > 2000)
-    one.look_after_log()
-    assert one.log.stat().st_size == 0
-    assert one.log.with_name(f"{one.log.name}.1").stat().st_size > 2000
+    until(lambda: one.log.path.stat().st_size > 2000)
+    one.log.rotate()
+    assert one.log.path.stat().st_size == 0
+    assert one.log.path.with_name(f"{one.log.path.name}.1").stat().st_size > 2000
 
 
 def test_only_so_many_logs_of_earlier_simulators_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +213,7 @@ def test_only_so_many_logs_of_earlier_simulators_are_kept(monkeypatch: pytest.Mo
     paths = []
     for _ in range(4):
         (one,) = launch(launch_spec(listens()))
-        paths.append(one.log)
+        paths.append(one.log.path)
         one.stop()
     assert sum(path.exists() for path in set(paths)) <= 2
 
