@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import dataclass
 from time import monotonic
@@ -12,7 +13,7 @@ import numpy as np
 from ospbridge.diagnosis.checks import Check, advice, skipped, well
 from ospbridge.diagnosis.stage import neutral
 from ospbridge.errors import OspBridgeError
-from ospbridge.launch.scheduling import owner_of, supported, threads_of
+from ospbridge.launch.scheduling import owner_of, threads_of
 from ospbridge.osp.notices import STALLED
 from ospbridge.text import listed, pluralize
 from ospbridge.transport.addresses import is_of_this_host, resolve
@@ -38,7 +39,9 @@ def check_scheduling(simulator: Endpoint, profile: Profile) -> Check | None:
 
     None where it is not a kind that stalls, runs on another host, or on a platform without SCHED_BATCH.
     """
-    if not (profile.loses_wakeups and supported() and is_of_this_host(resolve(simulator)[1].host)):
+    if not (
+        profile.loses_wakeups and hasattr(os, "SCHED_BATCH") and is_of_this_host(resolve(simulator)[1].host)
+    ):
         return None
     subject = f"scheduling of {simulator}"
     try:

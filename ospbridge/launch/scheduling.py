@@ -31,7 +31,6 @@ __all__ = [
     "batch",
     "owner_of",
     "pin",
-    "supported",
     "threads_of",
 ]
 
@@ -67,11 +66,6 @@ class Thread:
     cores: frozenset[int]
 
 
-def supported() -> bool:
-    """Whether this platform has SCHED_BATCH."""
-    return hasattr(os, "SCHED_BATCH")
-
-
 def owner_of(simulator: Endpoint) -> RunningSimulator:
     """The process of this host that listens at that UDP address.
 
@@ -79,7 +73,7 @@ def owner_of(simulator: Endpoint) -> RunningSimulator:
     the port, and where this user may not see whose it is; SimulatorNotFound where nobody listens there;
     ConfigurationError for a host name that does not resolve.
     """
-    if not supported():
+    if not hasattr(os, "SCHED_BATCH"):
         raise UsageError(
             "this platform has no SCHED_BATCH, so there is nothing to tune",
             hint="run simulator and bridge on Linux, whose scheduler has it",

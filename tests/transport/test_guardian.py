@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ospbridge.transport import guardian
+from tests.daemon.running import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -103,16 +103,15 @@ def owner(handler: socket.socket, lease: Path) -> Iterator[Callable[..., Owner]]
 
 
 def gone(pid: int) -> bool:
-    """Whether a process has ended within a bounded time; a zombie has."""
-    give_up = time.monotonic() + 30
-    while time.monotonic() < give_up:
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except FileNotFoundError:
-            return True
-        time.sleep(0.01)
-    return False
+    """Whether a process has ended; a zombie has."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def ends(pid: int) -> None:
+    until(lambda: gone(pid))
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
@@ -125,7 +124,7 @@ def test_who_is_killed_has_goodbye_said_and_its_lease_removed(
     handler.send(LEFT)
     assert handler.recv(100) == END
     handler.send(ENDED)
-    assert gone(mine.guardian)
+    ends(mine.guardian)
     assert not lease.exists()
 
 
@@ -143,7 +142,7 @@ def test_a_lease_whose_handler_stays_silent_is_left_to_a_successor(
 ) -> None:
     mine = owner()
     mine.end()
-    assert gone(mine.guardian)
+    ends(mine.guardian)
     assert lease.exists()
 
 
@@ -156,7 +155,7 @@ def test_nothing_is_said_for_a_session_that_has_left(
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         other.bind(handler.getpeername())
     mine.end()
-    assert gone(mine.guardian)
+    ends(mine.guardian)
     handler.setblocking(False)
     with pytest.raises(BlockingIOError):
         handler.recv(100)
@@ -168,9 +167,7 @@ def test_signals_that_mean_the_owner_do_not_end_the_guardian(
     mine = owner()
     # Its program must be up before it can ignore anything.
     state = Path(f"/proc/{mine.guardian}/status")
-    give_up = time.monotonic() + 30
-    while int(_field(state, "SigIgn"), 16) & 1 << (signal.SIGTERM - 1) == 0 and time.monotonic() < give_up:
-        time.sleep(0.01)
+    until(lambda: int(_field(state, "SigIgn"), 16) & 1 << (signal.SIGTERM - 1))
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         os.kill(mine.guardian, number)
     mine.end()
@@ -186,7 +183,7 @@ def test_another_guardian_takes_over_from_one_that_was_killed(
 ) -> None:
     mine = owner("sys.stdin.readline(); guardian.running(4194304); print(guardian._state._pid, flush=True)")
     os.kill(mine.guardian, signal.SIGKILL)
-    assert gone(mine.guardian)
+    ends(mine.guardian)
     assert mine.process.stdin is not None
     mine.process.stdin.write("\n")
     mine.process.stdin.flush()
@@ -217,10 +214,7 @@ def test_a_forked_child_says_nothing_for_its_parent_and_does_not_hide_that_it_is
 def test_it_holds_nothing_that_its_owner_had_inherited(owner: Callable[..., Owner]) -> None:
     pipe = os.pipe()
     mine = owner(pass_fds=pipe)
-    give_up = time.monotonic() + 20
-    while time.monotonic() < give_up and any("pipe:" in each for each in _held(mine.guardian)):
-        time.sleep(0.01)
-    assert not any("pipe:" in each for each in _held(mine.guardian))
+    until(lambda: not any("pipe:" in each for each in _held(mine.guardian)))
     assert Path(f"/proc/{mine.guardian}/cwd").readlink() == Path("/")
     for each in pipe:
         os.close(each)
@@ -243,7 +237,7 @@ def test_simulators_end_with_their_owner_also_those_that_heed_no_request(
     mine = owner(start + "print(p.pid, flush=True)")
     simulator = int(mine.said.readline())
     mine.end()
-    assert gone(simulator)
+    ends(simulator)
 
 
 def test_why_there_can_be_no_guardian_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
