@@ -7,6 +7,7 @@ import os
 import socket
 import ssl
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -26,8 +27,6 @@ from ospbridge.transport.admission import VisitorLimit, set_keepalive
 from ospbridge.transport.tls import hub_refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ospbridge.daemon.attachment import HeldAgent
     from ospbridge.daemon.conductor import Conductor
     from ospbridge.daemon.relay.relay import Relay
@@ -43,6 +42,7 @@ join a simulator with."""
 MOST_HANDSHAKES: Final = 64
 """Connections of other hosts at a time whose certificates are yet to be seen: who has none takes nobody's place, and
 where one host has all of these, it gives way to another."""
+STRANGERS: Final = f"{MOST_HANDSHAKES} of other hosts have yet to show their certificates"
 BACKLOG: Final = 128
 PATIENCE: Final = 10.0
 """Seconds for a handshake."""
@@ -95,10 +95,10 @@ class HubServer:
                 nursery.start_soon(self._watch.run)
                 nursery.start_soon(self._conductor.barrier.mind)
                 if self._remote is not None:
-                    nursery.start_soon(self._accept, self._remote.socket, nursery, self._serve_remote)
+                    nursery.start_soon(partial(self._accept, self._remote.socket, nursery, remote=True))
                 while True:
                     with trio.move_on_after(LOOK_EVERY):
-                        await self._accept(self._listener.socket, nursery, self._serve_local)
+                        await self._accept(self._listener.socket, nursery, remote=False)
                     self._look_after_the_socket()
         finally:
             self.at_rest.set()
@@ -107,15 +107,14 @@ class HubServer:
         self,
         listener: socket.socket,
         nursery: trio.Nursery,
-        serve: Callable[[socket.socket, str, trio.Nursery], None],
+        *,
+        remote: bool,
     ) -> None:
         while True:
             await trio.lowlevel.wait_readable(listener)
             try:
                 sock, address = listener.accept()
-            except BlockingIOError:
-                continue
-            except ConnectionAbortedError:
+            except (BlockingIOError, ConnectionAbortedError):
                 continue
             except OSError as error:
                 if error.errno in NOT_LISTENING:
@@ -126,32 +125,25 @@ class HubServer:
                 continue
             sock.setblocking(False)
             # A Unix socket's may be a name that its client has chosen.
-            serve(sock, str(address[0]) if isinstance(address, tuple) else "", nursery)
+            host = str(address[0]) if isinstance(address, tuple) else ""
+            if not remote:
+                if self._takes(sock, host):
+                    nursery.start_soon(self._serve_one, sock, host)
+            elif (scope := self._shaking.enter(host)) is not None:
+                # An environment of another host speaks once both certificates hold.
+                nursery.start_soon(self._admit, sock, host, scope)
+            else:
+                self._crowd(STRANGERS, host)
+                sock.close()
 
-    def _serve_local(self, sock: socket.socket, host: str, nursery: trio.Nursery) -> None:
-        if self._has_room(host):
-            self._clients += 1
-            nursery.start_soon(self._serve_one, sock, host)
-        else:
-            _turn_away(sock)
-
-    def _serve_remote(self, sock: socket.socket, host: str, nursery: trio.Nursery) -> None:
-        """An environment of another host speaks once both certificates hold."""
-        scope = self._shaking.enter(host)
-        if scope is not None:
-            nursery.start_soon(self._admit, sock, host, scope)
-        else:
-            self._crowd_of_strangers(host)
-            sock.close()
-
-    def _has_room(self, host: str) -> bool:
+    def _takes(self, sock: socket.socket, host: str) -> bool:
+        """Whether there is room for one more, who counts from then on; else it is told so."""
         if self._clients < MOST_CLIENTS:
+            self._clients += 1
             return True
         self._crowd(f"{MOST_CLIENTS} are connected", host)
+        _turn_away(sock)
         return False
-
-    def _crowd_of_strangers(self, host: str) -> None:
-        self._crowd(f"{MOST_HANDSHAKES} of other hosts have yet to show their certificates", host)
 
     def _crowd(self, reason: str, host: str) -> None:
         """Somebody is turned away, who may come again at once, and again."""
@@ -192,13 +184,10 @@ class HubServer:
         finally:
             self._shaking.leave(scope)
         if stream is None:
-            self._crowd_of_strangers(host)
-        elif self._has_room(host):
-            self._clients += 1
+            self._crowd(STRANGERS, host)
+        elif self._takes(stream, host):
             # What TLS has read already no descriptor tells of.
             await self._serve_one(stream, host, watched=False)
-        else:
-            _turn_away(stream)
 
     async def _serve_one(self, sock: socket.socket, host: str, *, watched: bool = True) -> None:
         """One of the ``_clients``."""
