@@ -11,7 +11,7 @@ from typing import Any
 
 import trio
 
-WITHIN = 20.0
+WITHIN = 60.0
 
 
 @dataclass(frozen=True)
