@@ -1,15 +1,26 @@
-"""`ospbridge trace show`: what it prints, filters and refuses."""
+"""`ospbridge trace show`, `filter` and `replay`: what they print, keep and refuse."""
 
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
+from click.testing import CliRunner
 
-from ospbridge.observe.trace import Direction, TraceRecord, TraceWriter
-from tests.cli.programs import invoke, on_a_terminal
+from ospbridge.cli import main
+from ospbridge.interface import Endpoint
+from ospbridge.observe.trace import Direction, TraceRecord, TraceWriter, read_trace
+from ospbridge.osp.profile import NERD
+from ospbridge.session.blocking import BlockingSession
+from tests.cli.programs import invoke, on_a_terminal, started
+from tests.simulator.raw import RawClient
 
 RECORDING = Path(__file__).parents[1] / "osp" / "traces" / "s04_reset_step.jsonl"
 
@@ -119,3 +130,142 @@ def test_output_has_colours_on_a_terminal_only(trace_file: Path, no_color: bool)
     assert "\x1b" not in run(trace_file).stdout
     output = on_a_terminal("trace", "show", trace_file, **({"NO_COLOR": "1"} if no_color else {}))
     assert ("\x1b[36m" in output) is not no_color
+
+
+# --- `ospbridge trace filter`: what it keeps, and what it never overwrites ------------------------------------------
+
+
+RECORDS = list(read_trace(RECORDING))
+
+
+filtered = partial(invoke, "trace", "filter")
+
+
+def chosen(*options: str) -> list[TraceRecord]:
+    result = filtered(RECORDING, "-o", "-", *options)
+    return [_record(line) for line in result.stdout.splitlines()]
+
+
+def _record(line: str) -> TraceRecord:
+    row = json.loads(line)
+    data = bytes.fromhex(row["hex"])
+    return TraceRecord(row["t"], Direction(row["dir"]), data, row["port"], row["note"], row["client"])
+
+
+@pytest.mark.parametrize(
+    "options, fits",
+    [
+        (
+            ["--code", "next_simulation_step", "--code", "UDP_NEXT_SIMULATION_STEP_ACK"],
+            lambda r: r.data[:1] in (b"P", b"Q"),
+        ),
+        (["--direction", "sent"], lambda r: r.direction is Direction.CLIENT_TO_SERVER),
+        (["--direction", "received", "--direction", "note"], lambda r: r.direction.value in ("s>c", "note")),
+        (["--client", "O"], lambda r: r.client == "O"),
+        (["--port", "55492"], lambda r: r.port == 55492),
+        (["--from", "1.5", "--to", "2.25"], lambda r: 1.5 <= r.time <= 2.25),
+        (
+            ["--client", "A", "--code", "80", "--invert"],
+            lambda r: r.client != "A" or r.data[:1] != b"P",
+        ),
+        ([], lambda _: True),
+        (["--invert"], lambda _: False),
+    ],
+)
+def test_records_that_fit_all_that_is_asked_are_kept_as_they_are(
+    options: list[str], fits: Callable[[TraceRecord], bool]
+) -> None:
+    assert chosen(*options) == [record for record in RECORDS if fits(record)]
+
+
+def test_a_file_that_is_there_is_replaced_only_by_force(tmp_path: Path) -> None:
+    target = tmp_path / "part.jsonl"
+    target.write_text("mine")
+    result = filtered(RECORDING, "-o", target, exit_code=2)
+    assert f"Error: {target} exists already\nHint: " in result.stderr
+    assert target.read_text() == "mine"
+    filtered(RECORDING, "-o", target, "--force")
+    assert list(read_trace(target)) == RECORDS
+
+
+@pytest.mark.parametrize("way", ["itself", "link", "symlink"])
+def test_the_trace_that_is_read_is_never_overwritten(tmp_path: Path, way: str) -> None:
+    source = tmp_path / "trace.jsonl"
+    source.write_bytes(RECORDING.read_bytes())
+    target = source if way == "itself" else tmp_path / "other.jsonl"
+    if way == "link":
+        target.hardlink_to(source)
+    elif way == "symlink":
+        target.symlink_to(source)
+    result = filtered(source, "-o", target, "--force", "--client", "A", exit_code=2)
+    assert "is the trace that is read" in result.stderr
+    assert source.read_bytes() == RECORDING.read_bytes()
+
+
+def test_a_damaged_trace_leaves_no_half_of_a_file(tmp_path: Path) -> None:
+    source = tmp_path / "trace.jsonl"
+    source.write_bytes(RECORDING.read_bytes() + b"no record\n" + RECORDING.read_bytes())
+    result = filtered(source, "-o", tmp_path / "part.jsonl", exit_code=78)
+    assert f"{source}:{len(RECORDS) + 1}: expected a record of a trace" in result.stderr
+    assert list(tmp_path.iterdir()) == [source]
+
+
+# --- `ospbridge trace replay` as a process of its own ---------------------------------------------------------------
+
+
+@contextmanager
+def running(*options: str | Path) -> Iterator[tuple[subprocess.Popen[str], Endpoint]]:
+    with started("trace", "replay", "--port", "0", *options) as (process, address):
+        host, _, port = address.rpartition(":")
+        yield process, Endpoint(host, int(port))
+
+
+def step(address: Endpoint, *inputs: float) -> None:
+    with BlockingSession.connect(address) as session:
+        session.register("Humanoid")
+        session.reset(7)
+        session.step({"Humanoid": np.array(inputs, np.float32)})
+
+
+@pytest.mark.loopback
+def test_it_prints_its_address_tells_what_differs_and_ends_with_0() -> None:
+    with running(RECORDING) as (process, address):
+        taken = CliRunner().invoke(main, ["trace", "replay", str(RECORDING), "--port", str(address.port)])
+        assert taken.exit_code == 78
+        assert "--port 0" in taken.stderr
+        step(address, 0.5, 1.0, -0.25, 1.0)
+        with BlockingSession.connect(address) as session:
+            for number in range(12):
+                assert session.values(f"/nothing/{number}") == ()
+        process.send_signal(signal.SIGTERM)
+        output, told = process.communicate()
+        assert (process.returncode, output) == (0, "")
+    lines = told.splitlines()
+    assert lines[0] == "conversation 1: a client joined; 6 steps and 3 resets are recorded"
+    assert (
+        "conversation 1 at 0.224 s: step 1: expected NEXT_SIMULATION_STEP agent 1 inputs [0.25, 1, -0.25, 1], "
+        "got NEXT_SIMULATION_STEP agent 1 inputs [0.5, 1, -0.25, 1]"
+    ) in lines
+    assert any(line.endswith("its client left after 1 of its steps and 1 of its resets") for line in lines)
+    # Of one client ten differences are told, and the others counted.
+    assert sum("the recording has no GET_VALUE_IDS expression '/nothing/" in line for line in lines) == 10
+    assert "further differences of this client are only counted" in lines
+    assert lines[-1] == "clients: 2, steps: 1, resets: 1, differences from the recording: 15"
+
+
+@pytest.mark.loopback
+def test_a_strict_one_ends_with_1_at_the_first_difference() -> None:
+    with running(RECORDING, "--strict") as (process, address), RawClient(address, NERD) as client:
+        client.send(b"\x32\x63\0\0\0")
+        _, told = process.communicate()
+    assert process.returncode == 1
+    assert "the recording has no GET_VALUE value 99" in told
+
+
+def test_a_part_without_the_beginning_is_refused_with_the_file(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text("".join(RECORDING.read_text().splitlines(keepends=True)[2:60]))
+    result = CliRunner().invoke(main, ["trace", "replay", str(trace), "--port", "0"])
+    assert result.exit_code == 78
+    assert f"Error: {trace}: nothing to replay" in result.stderr
+    assert "Hint: a trace to replay holds the beginning" in result.stderr

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from typing import Any
 
 import msgspec
+import pytest
 
+from ospbridge.dashboard.address import Access
+from ospbridge.dashboard.assets import page_files
 from ospbridge.dashboard.overview import Overview, Parts, changes
-from ospbridge.hub.status import AgentStatus, LaunchStatus, StatusReply, StepTimes
+from ospbridge.dashboard.serving import Dashboard
+from ospbridge.dashboard.traces import MOST_CURVES, MOST_WAITING, POINTS_AT_ONCE, Curves, Traces
+from ospbridge.errors import ConfigurationError
+from ospbridge.hub.replies import Kind
+from ospbridge.hub.status import STEP_BOUNDS, AgentStatus, LaunchStatus, StatusReply, StepTimes
+from ospbridge.interface import Endpoint
 from ospbridge.observe.recent import Warned
-from tests.dashboard.synthetic import status
+from tests.dashboard.synthetic import description, moment, status
 
 
 class Told:
@@ -103,3 +113,89 @@ def test_all_of_it_is_json_whatever_it_holds() -> None:
     assert b"\n" not in data
     history = next(part for kind, _, part in json.loads(data) if kind == "history")
     assert history["returns"] == [None, None]
+
+
+# --- moments as points: few, in order, with the ends of episodes, and bounded for whoever does not take them --------
+
+
+def test_slow_steps_are_all_shown() -> None:
+    traces = Traces()
+    traces.add([moment(1), moment(2), moment(3)], 10.0)
+    points = traces.take()
+    assert [point.step for point in points] == [1, 2, 3]
+    assert points[-1].time == 10.0
+    assert points[0].observation == [0.001, 0.001]
+    assert points[0].inputs == [0.5]
+    assert not traces.take()
+
+
+def test_fast_steps_are_thinned_evenly_and_the_last_one_is_among_them() -> None:
+    traces = Traces()
+    traces.add([moment(number) for number in range(1, 129)], 10.0)
+    points = traces.take()
+    assert len(points) == POINTS_AT_ONCE
+    assert [point.step for point in points] == list(range(16, 129, 16))
+    assert sorted(point.time for point in points) == [point.time for point in points]
+
+
+def test_ends_of_episodes_are_never_left_out() -> None:
+    moments = [moment(number) for number in range(1, 101)]
+    moments[40] = moment(41, terminated=True)
+    moments[41] = moment(42, Kind.RESET, step=0)
+    traces = Traces()
+    traces.add(moments, 10.0)
+    assert {(41, Kind.STEP), (0, Kind.RESET)} <= {(point.step, point.kind) for point in traces.take()}
+
+
+def test_who_takes_nothing_loses_the_oldest() -> None:
+    traces = Traces()
+    for number in range(1, 1001):
+        traces.add([moment(number)], float(number))
+    points = traces.take()
+    assert len(points) == MOST_WAITING
+    assert points[-1].step == 1000
+
+
+def test_of_very_many_sensors_the_first_are_shown_and_the_others_counted() -> None:
+    curves = Curves.of(description(outputs=1000))
+    assert len(curves.observation) == MOST_CURVES
+    assert curves.more == (1000 - MOST_CURVES, 0, 0)
+    traces = Traces()
+    traces.add([moment(1, sensors=1000)], 0.0)
+    assert len(traces.take()[0].observation) == MOST_CURVES
+
+
+# --- the files of the page: nothing in them is run or loaded that did not come with the package ---------------------
+
+
+PAGE = page_files()
+
+
+def test_the_page_has_no_script_or_style_of_its_own_and_loads_nothing_from_elsewhere() -> None:
+    for name, data in PAGE.items():
+        text = data.decode()
+        if name.endswith(".html"):
+            assert not re.search(r"<style|style=|\son\w+=|<script(?![^>]*src=)", text), name
+        assert not re.search(r"(?:src|href)=\"(?!/|#)", text), name
+        assert not re.search(r"@import|url\(", text), name
+
+
+@pytest.mark.parametrize("name", [name for name in PAGE if name.endswith(".js")])
+def test_what_a_simulator_says_never_becomes_markup(name: str) -> None:
+    text = PAGE[name].decode()
+    assert not re.search(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text
+    )
+    assert len(text.splitlines()) < 400
+
+
+def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "hypercorn", None)
+    with pytest.raises(ConfigurationError, match="hypercorn") as caught:
+        Dashboard(Endpoint("127.0.0.1", 0), Access())
+    assert "ospbridge[dashboard]" in caught.value.hint
+
+
+def test_the_chart_of_times_has_the_bounds_that_the_daemon_counts_by() -> None:
+    (bounds,) = re.findall(r"BOUNDS = \[([^]]+)\]", PAGE["charts.js"].decode())
+    assert tuple(map(float, bounds.split(","))) == STEP_BOUNDS

@@ -11,7 +11,9 @@ import pytest
 
 from ospbridge import errors
 from ospbridge.daemon.service import LEAVE_WITHIN
+from ospbridge.errors import ConfigurationError
 from ospbridge.service.installing import Installation
+from ospbridge.service.placing import PlacedFile
 from ospbridge.service.scope import Scope
 from ospbridge.service.shipped import shipped_text
 
@@ -117,3 +119,31 @@ def test_a_path_with_a_line_break_is_refused_which_would_be_a_setting_of_its_own
     ):
         with pytest.raises(errors.UsageError, match="has a line break"):
             installation.install_steps(now=False, force=True)
+
+
+# --- files that are placed once, replaced by newer ones, and not where somebody has changed them --------------------
+
+
+def test_directories_that_are_made_can_be_entered_whatever_the_umask(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir(mode=0o700)
+    before = os.umask(0o077)
+    try:
+        PlacedFile(tmp_path / "there" / "one" / "two" / "a", "", directories=0o755).write()
+        PlacedFile(tmp_path / "mine" / "a", "").write()
+    finally:
+        os.umask(before)
+    modes = {
+        name: (tmp_path / name).stat().st_mode & 0o777
+        for name in ("there", "there/one", "there/one/two", "mine")
+    }
+    assert modes == {"there": 0o700, "there/one": 0o755, "there/one/two": 0o755, "mine": 0o700}
+
+
+def test_a_place_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match="cannot be written: File exists"):
+        PlacedFile(tmp_path / "file" / "a.service", "").write()
+    (tmp_path / "a.service").mkdir()
+    with pytest.raises(ConfigurationError, match="cannot be read: Is a directory"):
+        PlacedFile(tmp_path / "a.service", "").standing()
+    assert [each.name for each in tmp_path.iterdir() if each.name.startswith(".")] == []
