@@ -13,6 +13,7 @@ Facts: OSP 1.1, sections 2 and 4; where the profile says so, as observed on a NE
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from collections import Counter, deque
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
@@ -152,7 +153,7 @@ class AnyHandler(Protocol):
 H = TypeVar("H", bound=AnyHandler)
 
 
-class BaseServer(Generic[H]):
+class BaseServer(ABC, Generic[H]):
     """A main port and a handler for each client, as the driver of their sockets knows them.
 
     ``max_handlers``: how many clients may be connected; an INIT beyond it closes an idle handler, or is not answered.
@@ -179,9 +180,9 @@ class BaseServer(Generic[H]):
         """Whether ``handle_timer`` should be called as soon as nothing more is there to read."""
         return False
 
+    @abstractmethod
     def receive_main(self, data: bytes, peer: Hashable, now: float) -> None:
         """A datagram came to the main port. Whatever is not an INIT of this server's form is ignored."""
-        raise NotImplementedError
 
     def receive(self, handler_id: int, data: bytes, now: float) -> None:
         """A datagram came to a handler's socket, from its peer. Never raises for what is in it."""
@@ -231,8 +232,8 @@ class BaseServer(Generic[H]):
 
     def close(self, handler: H) -> None:
         """Forget a handler."""
-        if self._handlers.pop(handler.id, None) is not None:
-            self._effects.append(CloseHandler(handler.id))
+        del self._handlers[handler.id]
+        self._effects.append(CloseHandler(handler.id))
 
 
 class ServerMachine(BaseServer["Handler"]):
@@ -683,12 +684,8 @@ class Handler:
         return decode_text(raw.translate(_ASCII_ONLY) if self.profile.ascii_only else raw)
 
     def text(self, text: str) -> bytes:
-        """``text`` as this kind of server writes it, with its zero."""
-        try:
-            raw = encode_text(text)
-        except UnicodeEncodeError:
-            # Half of a surrogate pair, of a world's own: no reason to say nothing at all.
-            raw = text.encode("utf-8", "replace")
+        """``text`` as this kind of server writes it, with its zero; of a world's own half of a character is a ``?``."""
+        raw = encode_text(text.encode("utf-8", "replace").decode())
         return (raw.translate(_ASCII_ONLY) if self.profile.ascii_only else raw.partition(b"\0")[0]) + b"\0"
 
     def send(self, data: bytes) -> None:

@@ -27,6 +27,22 @@ def test_nerd_is_silent_to_other_forms_and_versions_d1_d2(data: bytes) -> None:
     assert server.machine.problems.total() == 1
 
 
+def test_a_reset_while_nerd_takes_its_time_for_an_init_is_told_behind_the_answer() -> None:
+    server = Server(NERD)
+    player = server.player(1)
+    server.init(b"\x05\x01\x01", ("127.0.0.1", 2))
+    player.reset()
+    assert not server.inboxes[server.opened[-1]]
+    server.wait(NERD.init_takes)
+    assert [data[0] for data in server.inboxes[server.opened[-1]]] == [6, 75]
+
+
+@BOTH
+def test_a_world_s_half_of_a_character_is_told_as_a_question_mark(profile: Profile) -> None:
+    client = Server(profile, EchoWorld(names=["half \ud800"])).join()
+    assert client.overview()[1].rstrip(b"x").endswith(b"half ?\0")
+
+
 @BOTH
 def test_inits_beyond_the_limit_are_not_answered(profile: Profile) -> None:
     server = Server(profile, max_handlers=2)
