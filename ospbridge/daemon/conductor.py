@@ -26,7 +26,7 @@ from ospbridge.errors import (
     ValueNotFound,
     ValueRejected,
 )
-from ospbridge.interface import LARGEST_SEED, DrawnSeed, unobserved
+from ospbridge.interface import LARGEST_SEED, unobserved
 from ospbridge.observe import logs
 from ospbridge.session.rebuild import Attempts
 from ospbridge.task.pacing import HINT, unlike
@@ -196,10 +196,9 @@ class Conductor:
                 raise attachment.not_playing()
 
     async def _run_reset(self) -> None:
-        lockstep, supervisor, coming = self.lockstep, self.supervisor, self.lockstep.next_reset
+        lockstep, supervisor = self.lockstep, self.supervisor
         supervisor.busy_since = trio.current_time()
-        wanted = coming.wanted_seed
-        seed = int(wanted) or random.randint(1, LARGEST_SEED)
+        seed = int(lockstep.next_reset.wanted_seed) or random.randint(1, LARGEST_SEED)
         try:
             asked, outcomes = await self._reset_session(seed)
             if not asked or (lockstep.waiting and all(a.gone for a in asked)):
@@ -221,8 +220,6 @@ class Conductor:
             if isinstance(error, BarrierStuck) or not self._attempts.again(free=supervisor.free):
                 self._attempts = Attempts()
                 lockstep.refuse(error)
-            else:
-                coming.retried_seed = coming.retried_seed or (None if wanted else DrawnSeed(seed))
         finally:
             supervisor.busy_since = None
             self._changed()

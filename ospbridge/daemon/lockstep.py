@@ -429,7 +429,6 @@ class LockStep:
         """The reset ran, and the neutral step after it brought ``outcomes``: all who wait play."""
         self.seed = seed
         coming = self.next_reset
-        coming.retried_seed = None
         coming.begun = True
         for attachment in self.attachments:
             if attachment.state is State.DONE:
@@ -455,7 +454,6 @@ class LockStep:
 
     def refuse(self, error: OspBridgeError) -> None:
         """The reset did not come about: those who wait get ``error`` and rest."""
-        self.next_reset.retried_seed = None
         for attachment in self.waiting:
             self._refuse(attachment, error)
 

@@ -100,8 +100,6 @@ class NextReset:
         """Of those who wait, the latest last."""
         self.begun = False
         """A reset has run: the quorum has been met."""
-        self.retried_seed: DrawnSeed | None = None
-        """What a reset that is tried again was given where nobody wanted one; any other comes before it."""
         self.doubt = ""
         """Why episodes that it ends cannot be trusted; empty where nothing is known against them."""
         self.quiet_since = 0.0
@@ -111,7 +109,7 @@ class NextReset:
     @property
     def wanted_seed(self) -> int:
         """0: don't care. The latest counts, but none that was drawn behind one that was given."""
-        wanted: int = self.retried_seed or 0
+        wanted = 0
         for request in self.requests.values():
             given = wanted and not isinstance(wanted, DrawnSeed)
             if request.seed and not (given and isinstance(request.seed, DrawnSeed)):

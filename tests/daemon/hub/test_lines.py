@@ -51,10 +51,9 @@ STEPS = 60
 EPISODES = 4
 
 
-@pytest.fixture(params=[True, False], ids=["leading", "never leading"])
-def daemon(request: pytest.FixtureRequest, document: UdpSimulator) -> Iterator[LocalDaemon]:
-    """Whether a task of its hub may lead or not: all must be the same."""
-    with LocalDaemon(document.address, spin=request.param) as running:
+@pytest.fixture
+def daemon(document: UdpSimulator, spin: bool) -> Iterator[LocalDaemon]:
+    with LocalDaemon(document.address, spin=spin) as running:
         yield running
 
 
@@ -113,7 +112,6 @@ def come_and_go(over: Event) -> None:
                 line.say(said)
 
 
-@pytest.mark.parametrize("spin", [True, False], ids=["leading", "never leading"])
 def test_every_reply_is_that_of_its_own_step(three: UdpSimulator, spin: bool) -> None:
     over = Event()
     with LocalDaemon(three.address, spin=spin, quorum=3) as daemon:
