@@ -123,15 +123,14 @@ class ClientMachine:
         """Oldest first. The driver takes them out after each call; of many, and of weights, only the latest stay."""
         self.lost: OspBridgeError | None = None
         """Why the connection cannot be used any more."""
-        self.finished = True
         self._most_arrays = most_arrays
         self._deframer = Deframer(largest=largest)
         self._outgoing: list[bytes | bytearray] = []
         self._due: deque[_Due] = deque()
         self._deadline: float | None = None
         self._exchange: Exchange[Any] | None = None
-        self._result: Any = None
-        self._error: BaseException | None = None
+        self._outcome: tuple[Any, BaseException | None] = (None, None)
+        """Of the latest exchange: what it returned, or the error it ended with."""
 
     # --- the driver's side -----------------------------------------------------------------------------------------
 
@@ -144,9 +143,6 @@ class ClientMachine:
             exchange.close()
             raise self.lost
         self.now = now
-        self.finished = False
-        self._error = None
-        self._result = None
         self._exchange = exchange
         self._advance(None)
 
@@ -238,14 +234,19 @@ class ClientMachine:
             self._exchange.close()
             self._finish(None, error)
 
+    @property
+    def finished(self) -> bool:
+        """No exchange is under way."""
+        return self._exchange is None
+
     def result(self) -> Any:
         """What the finished exchange returned, or the error it ended with."""
         if not self.finished:
             raise LocalProtocolError("the exchange is still under way")
-        if self._error is not None:
-            error, self._error = self._error, None
+        (result, error), self._outcome = self._outcome, (None, None)
+        if error is not None:
             raise error
-        return self._result
+        return result
 
     @property
     def may_close(self) -> bool:
@@ -317,9 +318,7 @@ class ClientMachine:
                 due.owner = None
         self._exchange = None
         self._deadline = None
-        self._result = result
-        self._error = error
-        self.finished = True
+        self._outcome = (result, error)
 
     def _lose(self, error: OspBridgeError) -> None:
         self.lost = error

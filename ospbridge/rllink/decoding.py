@@ -25,7 +25,6 @@ from ospbridge.rllink.messages import (
     GetConfig,
     GetState,
     Message,
-    MlirWeights,
     ModuleWeights,
     OnnxWeights,
     Ping,
@@ -370,8 +369,6 @@ def _weights(body: Fields) -> Weights:
         seq_no = state.optional_count(SEQ_NO)
         return ModuleWeights(_layers(module), body.count(SEQ_NO) if seq_no is None else seq_no)
     seq_no = body.count(SEQ_NO)
-    if body.find("onnx_file") is None and body.find("mlir_file") is not None:
-        return MlirWeights(_model(body, "mlir_file"), seq_no)
     return OnnxWeights(_model(body, "onnx_file", "mlir_file", "state"), seq_no)
 
 

@@ -32,7 +32,6 @@ from ospbridge.rllink.messages import (
     GetConfig,
     GetState,
     Message,
-    MlirWeights,
     ModuleWeights,
     Ping,
     Pong,
@@ -196,8 +195,7 @@ class Dialect(ABC):
             layers = {name: self._array(array) for name, array in weights.arrays.items()}
             told["state"] = {"rl_module": layers, "weights_seq_no": weights.seq_no}
             return
-        key = "mlir_file" if isinstance(weights, MlirWeights) else "onnx_file"
-        told[key] = base64.b64encode(_zipped(weights.model)).decode("ascii")
+        told["onnx_file"] = base64.b64encode(_zipped(weights.model)).decode("ascii")
         told["weights_seq_no"] = weights.seq_no
 
     @abstractmethod

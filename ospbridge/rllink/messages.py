@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from ospbridge.errors import ConfigurationError, LocalProtocolError
+from ospbridge.errors import LocalProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,6 @@ __all__ = [
     "GetConfig",
     "GetState",
     "Message",
-    "MlirWeights",
     "ModuleWeights",
     "OnnxWeights",
     "Ping",
@@ -144,7 +143,10 @@ def _actions(values: Any) -> NDArray[Any]:
 
 @dataclass(frozen=True, slots=True)
 class OnnxWeights:
-    """An ONNX file, as Ray 2.47 and 2.48 send it. ``seq_no`` counts the updates of the policy."""
+    """A model file, as Ray 2.47 and 2.48 send it. ``seq_no`` counts the updates of the policy.
+
+    One that came as ``mlir_file``, which a published text names and no known server sends, is refused as no ONNX file.
+    """
 
     model: bytes
     seq_no: int
@@ -153,21 +155,6 @@ class OnnxWeights:
     def policy(self) -> bytes:
         """As a policy takes them."""
         return self.model
-
-
-@dataclass(frozen=True, slots=True)
-class MlirWeights:
-    """An MLIR file: named by a published text, sent by no server known."""
-
-    model: bytes
-    seq_no: int
-
-    @property
-    def policy(self) -> bytes:
-        raise ConfigurationError(
-            "the upstream sends its policy as MLIR, which nothing here can run",
-            hint="use a server that sends ONNX or the weights of an RLModule",
-        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -182,7 +169,7 @@ class ModuleWeights:
         return self.arrays
 
 
-Weights: TypeAlias = OnnxWeights | ModuleWeights | MlirWeights
+Weights: TypeAlias = OnnxWeights | ModuleWeights
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ from ospbridge.rllink.messages import (
     GetConfig,
     GetState,
     Message,
-    MlirWeights,
     ModuleWeights,
     OnnxWeights,
     Ping,
@@ -80,7 +79,7 @@ def decode_episode(**changes: Any) -> Message:
         SetConfig(7),
         SetConfig(7, False, server="a sink"),
         SetState(OnnxWeights(MODEL, 3)),
-        SetState(MlirWeights(MODEL, 0)),
+        SetState(OnnxWeights(MODEL, 0)),
     ],
     ids=lambda message: type(message).__name__,
 )
@@ -176,8 +175,7 @@ def test_a_model_is_read_in_each_spelling_zipped_or_not(dialect: Dialect, key: s
     data = gzip.compress(MODEL) if zipped else MODEL
     told = {"type": "SET_STATE", key: base64.b64encode(data).decode(), "weights_seq_no": 5}
     message = dialect.decode(body(dialect, told))
-    kind = OnnxWeights if key == "onnx_file" else MlirWeights
-    assert message == SetState(kind(MODEL, 5))
+    assert message == SetState(OnnxWeights(MODEL, 5))
 
 
 def test_weights_may_stand_under_the_name_of_an_only_policy_and_the_number_outside() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,81 +17,31 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ospbridge.daemon.attachment import Attachment
-    from ospbridge.interface import Space
+    from ospbridge.interface import Feedback
     from ospbridge.policy.acting import Policy
 
 __all__ = ["Actors", "Experience"]
 
-FIRST_ROWS: Final = 256
-
 
 class Experience:
-    """One agent's episodes. ``begin``, then ``add`` for each step; ``take`` whenever a batch is due.
+    """One agent's episodes. ``begin``, then ``add`` for each step; ``take`` whenever a batch is due."""
 
-    ``observations``, ``dist_inputs``: how many numbers of each a step has. ``agent``, ``simulator``: whose it is.
-    """
-
-    __slots__ = (
-        "_action_shape",
-        "_action_type",
-        "_actions",
-        "_agent",
-        "_choices",
-        "_id",
-        "_inputs",
-        "_logps",
-        "_observations",
-        "_rewards",
-        "_rows",
-        "_simulator",
-        "_started",
-        "_terminated",
-        "_truncated",
-        "_weights",
-        "steps",
-    )
-
-    def __init__(
-        self,
-        observations: int,
-        action_space: Space,
-        dist_inputs: int,
-        *,
-        agent: str = "",
-        simulator: str = "",
-    ) -> None:
-        box = isinstance(action_space, BoxSpace)
-        self._agent = agent
-        self._simulator = simulator
-        self._choices = action_space.n if isinstance(action_space, DiscreteSpace) else None
-        self._action_shape: tuple[int, ...] = (
-            action_space.low.shape if isinstance(action_space, BoxSpace) else ()
-        )
-        self._action_type: type[Any] = np.float32 if box else np.int64
+    def __init__(self, kind: Kind, *, agent: str, simulator: str) -> None:
+        self._kind = kind
+        self._names = (sendable(agent), sendable(simulator))
         self._id = ""
         self._started = 0
         self._terminated = self._truncated = False
-        self._weights = 0
-        self.steps = 0
-        """Of the fragment under way."""
-        self._allot(FIRST_ROWS, observations, dist_inputs)
+        self._weights_seq_no = 0
+        self._observations: list[bytes] = []
+        """One more than there are steps, in an episode."""
+        self._steps: list[tuple[Any, float, float, bytes]] = []
+        """Action, log-probability, reward, and what the action was drawn from."""
 
-    def _allot(self, rows: int, observations: int, dist_inputs: int) -> None:
-        self._rows = rows
-        self._observations = np.empty((rows + 1, observations), np.float32)
-        self._inputs = np.empty((rows, dist_inputs), np.float32)
-        self._actions: NDArray[Any] = np.empty((rows, *self._action_shape), self._action_type)
-        self._rewards: NDArray[Any] = np.empty(rows, np.float64)
-        self._logps = np.empty(rows, np.float32)
-
-    def _grow(self) -> None:
-        before = (self._observations, self._inputs, self._actions, self._rewards, self._logps)
-        self._allot(2 * self._rows, self._observations.shape[1], self._inputs.shape[1])
-        after = (self._observations, self._inputs, self._actions, self._rewards, self._logps)
-        for old, new in zip(before, after, strict=True):
-            new[: len(old)] = old
-
-    # --- an episode --------------------------------------------------------------------------------------------------
+    @property
+    def steps(self) -> int:
+        """Since the last ``take``."""
+        return len(self._steps)
 
     @property
     def under_way(self) -> bool:
@@ -100,74 +50,56 @@ class Experience:
 
     def begin(self, observation: NDArray[np.float32], *, weights_seq_no: int) -> None:
         """A reset brought float32[n] ``observation``. What was collected before must have been taken."""
-        assert not self.steps, "an episode begins before the last one was taken"
+        assert not self._steps, "an episode begins before the last one was taken"
         self._id = uuid.uuid4().hex
         self._started = 0
         self._terminated = self._truncated = False
-        self._weights = weights_seq_no
-        self._observations[0] = observation
+        self._weights_seq_no = weights_seq_no
+        self._observations = [observation.tobytes()]
 
-    def add(
-        self,
-        action: Any,
-        logp: float,
-        dist_inputs: NDArray[np.float32],
-        *,
-        observation: NDArray[np.float32],
-        reward: float,
-        terminated: bool,
-        truncated: bool,
-    ) -> None:
+    def add(self, action: Any, logp: float, dist_inputs: NDArray[np.float32], brought: Feedback) -> None:
         """``action`` as it was drawn, and what it brought."""
-        at = self.steps
-        if at == self._rows:
-            self._grow()
-        self._actions[at] = action
-        self._logps[at] = logp
-        self._inputs[at] = dist_inputs
-        self._observations[at + 1] = observation
-        self._rewards[at] = reward
-        self._terminated = terminated
-        self._truncated = truncated and not terminated
-        self.steps = at + 1
+        self._steps.append((action, logp, brought.reward, dist_inputs.tobytes()))
+        self._observations.append(brought.observation.tobytes())
+        self._terminated = brought.terminated
+        self._truncated = brought.truncated and not brought.terminated
 
     def cut(self) -> None:
         """The episode is over without another step: its last one was truncated."""
         self._truncated = not self._terminated
-
-    # --- on its way --------------------------------------------------------------------------------------------------
 
     def take(self, *, weights_seq_no: int | None = None) -> EpisodeFragment | None:
         """The steps since the last ``take``; None where there are none.
 
         An episode under way goes on, from now on under the weights of number ``weights_seq_no`` (None: the same).
         """
-        steps = self.steps
         fragment = None
-        if steps:
+        if self._steps:
+            actions, logps, rewards, inputs = zip(*self._steps, strict=True)
+            steps, space = len(actions), self._kind.action
+            agent, simulator = self._names
             # What float32 cannot hold becomes infinite here, and is found before it is sent.
             with np.errstate(over="ignore"):
-                rewards = self._rewards[:steps].astype(np.float32)
-            fragment = EpisodeFragment(
-                self._id,
-                self._observations[: steps + 1].copy(),
-                self._actions[:steps].copy(),
-                rewards,
-                self._terminated,
-                self._truncated,
-                self._inputs[:steps].copy(),
-                self._logps[:steps].copy(),
-                self._started,
-                self._weights,
-                self._agent,
-                self._simulator,
-                self._choices,
-            )
-            self._observations[0] = self._observations[steps]
+                fragment = EpisodeFragment(
+                    self._id,
+                    np.frombuffer(b"".join(self._observations), np.float32).reshape(steps + 1, -1),
+                    np.array(actions, np.float32 if isinstance(space, BoxSpace) else np.int64),
+                    np.array(rewards, np.float32),
+                    self._terminated,
+                    self._truncated,
+                    np.frombuffer(b"".join(inputs), np.float32).reshape(steps, -1),
+                    np.array(logps, np.float32),
+                    self._started,
+                    self._weights_seq_no,
+                    agent,
+                    simulator,
+                    space.n if isinstance(space, DiscreteSpace) else None,
+                )
             self._started += steps
-            self.steps = 0
+            self._observations = self._observations[-1:]
+            self._steps = []
         if weights_seq_no is not None:
-            self._weights = weights_seq_no
+            self._weights_seq_no = weights_seq_no
         return fragment
 
 
@@ -190,13 +122,7 @@ class Actors:
         self.weights_seq_no = weights_seq_no
         self._discrete = isinstance(kind.action, DiscreteSpace)
         self._lives = {
-            attachment: Experience(
-                len(kind.observation.low),
-                kind.action,
-                kind.dist_inputs,
-                agent=sendable(attachment.name),
-                simulator=sendable(simulator),
-            )
+            attachment: Experience(kind, agent=attachment.name, simulator=simulator)
             for attachment in attachments
         }
         self._observations: dict[Attachment, NDArray[np.float32]] = {}
@@ -256,15 +182,7 @@ class Actors:
                 life.cut()
                 continue
             steps += 1
-            life.add(
-                action,
-                logp,
-                inputs,
-                observation=feedback.observation,
-                reward=feedback.reward,
-                terminated=feedback.terminated,
-                truncated=feedback.truncated,
-            )
+            life.add(action, logp, inputs, feedback)
             self._observations[attachment] = feedback.observation
         self._decided.clear()
         return steps

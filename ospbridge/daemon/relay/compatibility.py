@@ -297,15 +297,11 @@ class Fitting:
         if not self._takes_all:
             weights = await connection.perform(get_state)
             self._said = self._spaces_in(config, connection)
-            try:
-                self._weights = await run_apart(
-                    inf if isinstance(weights, OnnxWeights) else 0,
-                    partial(described, weights.policy, named=config.server is not None),
-                )
-                reason = "its weights do not tell it"
-            except ConfigurationError as error:
-                reason = error.message
-            self._look(connection, reason, pickled=config.pickled is not None)
+            self._weights = await run_apart(
+                inf if isinstance(weights, OnnxWeights) else 0,
+                partial(described, weights.policy, named=self._named),
+            )
+            self._look(connection)
         self._asked = connection
         self._lost = 0
 
@@ -323,25 +319,23 @@ class Fitting:
             )
             return SaidSpaces()
 
-    def _look(self, connection: Connection, reason: str, *, pickled: bool) -> None:
-        """Say what is not known of it. ``reason``: why; ``pickled``: its settings have it."""
+    def _look(self, connection: Connection) -> None:
+        """Say what is not known of it."""
         found, said = self._weights, self._said
         untold = []
         if said.observation is None and (found is None or found.observation is None):
             untold.append("how many numbers an observation has")
         if said.action is None and (found is None or found.outputs is None):
             untold.append("how many numbers an action is drawn from")
-        elif said.action is None and found is not None and pickled and len(found.actions) > 1:
+        elif said.action is None and found is not None and self.is_rllib and len(found.actions) > 1:
             # Servers whose settings have no spaces are none of RLlib's, and may take both.
             untold.append(f"whether an action is {' or '.join(found.actions)}")
         if untold:
-            self._tell_unknown(connection, f"{reason}: {', '.join(untold)}", pickled=pickled)
+            self._tell_unknown(connection, f"its weights do not tell it: {', '.join(untold)}")
 
-    def _tell_unknown(
-        self, connection: Connection, reason: str, *, pickled: bool = False, lost: int = 0
-    ) -> None:
+    def _tell_unknown(self, connection: Connection, reason: str, *, lost: int = 0) -> None:
         read = "leave out --no-rllink-read-pickle, since its settings tell; or " * (
-            pickled and not self._read_pickle
+            self.is_rllib and not self._read_pickle
         )
         log.warning(
             "the upstream does not say what its module takes",

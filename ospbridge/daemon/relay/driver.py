@@ -14,6 +14,7 @@ done. So no batch ever holds a step of other weights than the rest.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -332,6 +333,18 @@ UNFIT: Final = 10.0
 """Seconds until weights that do not fit are asked for again."""
 
 
+@dataclass(slots=True)
+class _Acting:
+    """What acts now for all agents."""
+
+    kind: Kind
+    policy: Policy
+    making: Making
+    """What the policy was made with beside weights."""
+    outdated: bool = False
+    """It fits neither the agents that are there nor the server's weights."""
+
+
 class Driving:
     """``run`` drives until cancelled. ``link.run`` must be running, and the conductors'."""
 
@@ -341,8 +354,6 @@ class Driving:
         self.driver = Driver(f"relay {upstream}", 0)
         self.learner = Learner(upstream, link)
         self.gathering = Gathering()
-        self.dropped = 0
-        """Steps that could not be sent, because something of them is no number."""
         self.weights_seq_no: int | None = None
         self.trouble = ""
         """Why the weights that the upstream has do not act; empty where they do, or none came yet."""
@@ -355,15 +366,9 @@ class Driving:
         """Lived with the weights in force, and not sent."""
         self._random = np.random.default_rng(upstream.seed)
         """What actions are drawn with."""
-        self._kind: Kind | None = None
-        """Of all agents."""
-        self._policy: Policy | None = None
-        self._made: Making | None = None
-        """What the policy was made with beside weights."""
+        self._acting: _Acting | None = None
         self._told: Description | None = None
         """What the latest weights tell."""
-        self._outdated = False
-        """It fits neither the agents that are there nor the server's weights."""
         self._making = trio.Lock()
         self._dialect_mode = BatchMode.COMPLETE_EPISODES
         """Of the latest connection."""
@@ -409,18 +414,18 @@ class Driving:
                 await trio.sleep(UNFIT)
             if _missing(attachments):
                 return None
-        assert self._kind is not None
-        if kind != self._kind:
+        acting = self._acting
+        assert acting is not None
+        if kind != acting.kind:
             raise UsageError(
                 "one policy cannot act for agents of several kinds: "
-                f"{listed(a.name for a in attachments)}: {kind.beside(self._kind)}; those of other simulators: "
-                f"{self._kind.beside(kind)}",
+                f"{listed(a.name for a in attachments)}: {kind.beside(acting.kind)}; those of other simulators: "
+                f"{acting.kind.beside(kind)}",
                 hint="choose agents of one kind, or give each simulator an [[rllink]] of its own",
             )
-        assert self._policy is not None
         assert self.weights_seq_no is not None
         return Actors(
-            attachments, self._policy, kind, weights_seq_no=self.weights_seq_no, simulator=simulator
+            attachments, acting.policy, kind, weights_seq_no=self.weights_seq_no, simulator=simulator
         )
 
     async def _has_policy(self, kind: Kind, attachments: Sequence[Attachment]) -> bool:
@@ -429,13 +434,13 @@ class Driving:
             # Nobody begins to act in the midst of learning: what comes of that replaces the policy.
             await self.gathering.resumed()
             alone = not any(loop.actors for loop in self._loops)
-            if self._kind is not None and not self._outdated and (kind == self._kind or not alone):
+            if self._acting and not self._acting.outdated and (kind == self._acting.kind or not alone):
                 return True
             weights = await self.learner.weights()
             if _missing(attachments):
                 # It took long, and whoever has come in their place may be what these weights are for.
                 return False
-            first = self._policy is None
+            first = self._acting is None
             try:
                 await self._make(kind, weights)
             except ConfigurationError as error:
@@ -443,8 +448,6 @@ class Driving:
                 return False
             self.learner.discarded += self._steps_pending
             self._pending.clear()
-            self._kind = kind
-            self._outdated = False
             if first:
                 self._tell_assumed(kind, weights)
                 self._tell_bounds(kind)
@@ -479,8 +482,7 @@ class Driving:
         )
         policy = await run_apart(_work(weights), make)
         await self._require_same_actions(kind, wanted, weights)
-        self._policy = policy
-        self._made = making
+        self._acting = _Acting(kind, policy, making)
 
     async def _require_same_actions(self, kind: Kind, wanted: Wanted, weights: Weights) -> None:
         """Raises ConfigurationError where the server learns for others than these agents have."""
@@ -552,8 +554,8 @@ class Driving:
             )
 
     async def _in_force(self, weights: Weights) -> None:
-        assert self._made is not None
-        await self.learner.in_force(weights, self._made)
+        assert self._acting is not None
+        await self.learner.in_force(weights, self._acting.making)
         self.weights_seq_no = weights.seq_no
         self.trouble = ""
         self._unfit = SparingMore()
@@ -566,12 +568,12 @@ class Driving:
 
     def keep(self, fragments: Sequence[EpisodeFragment]) -> None:
         """What can be sent: one bad episode would end a real server's listener for good."""
-        assert self._kind is not None
+        assert self._acting is not None
         for fragment in fragments:
             try:
-                check_fragment(fragment, self._kind.needs)
+                check_fragment(fragment, self._acting.kind.needs)
             except LocalProtocolError as error:
-                self.dropped += fragment.steps
+                self.learner.discarded += fragment.steps
                 log.warning("an episode is not sent", steps=fragment.steps, reason=error.message)
             else:
                 self._pending.append(fragment)
@@ -611,7 +613,8 @@ class Driving:
             await trio.sleep(UNFIT)
             if not any(loop.present for loop in self._loops):
                 # Agents and server may both have been replaced: who attaches next has a policy made anew.
-                self._outdated = True
+                assert self._acting is not None
+                self._acting.outdated = True
                 return
             learner = self.learner
             others = await (learner.weights_at_once() if self._acts_on else learner.weights())
@@ -627,19 +630,20 @@ class Driving:
 
     async def _load(self, weights: Weights) -> None:
         """Act from these from now on. Raises ConfigurationError for weights that do not fit; others stay in force."""
-        assert self._policy is not None
-        assert self._kind is not None
+        acting = self._acting
+        assert acting is not None
         wanted = self.learner.wanted
-        if wanted is not None and wanted.making != self._made:
-            await self._make(self._kind, weights)
+        if wanted is not None and wanted.making != acting.making:
+            await self._make(acting.kind, weights)
         else:
             if wanted is not None:
-                await self._require_same_actions(self._kind, wanted, weights)
-            await run_apart(_work(weights), self._policy.load, weights.policy)
+                await self._require_same_actions(acting.kind, wanted, weights)
+            await run_apart(_work(weights), acting.policy.load, weights.policy)
         everybody = [loop.actors for loop in self._loops if loop.actors is not None]
         assert not any(actors.steps for actors in everybody), "new weights came in the middle of a batch"
+        assert self._acting is not None
         for actors in everybody:
-            actors.act_from(self._policy, weights.seq_no)
+            actors.act_from(self._acting.policy, weights.seq_no)
 
     def _go_on(self) -> None:
         wanted = self.learner.wanted

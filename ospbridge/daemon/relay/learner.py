@@ -122,7 +122,7 @@ class Learner:
         self.steps = 0
         """Of those batches."""
         self.discarded = 0
-        """Steps that nobody could learn from any more."""
+        """Steps that nobody could learn from any more, or that could not be sent."""
         self.trouble = ""
         """Why no weights will come for a batch, as far as its settings tell; empty where some came."""
         self.wanted: Wanted | None = None

@@ -85,7 +85,7 @@ class Relay:
             weights_seq_no=self.driving.weights_seq_no,
             batches=learner.batches,
             steps=learner.steps,
-            discarded=learner.discarded + self.driving.dropped,
+            discarded=learner.discarded,
         )
 
     def drain_within(self, seconds: float) -> None:

@@ -430,10 +430,8 @@ class Observing:
         self._doubted_at = 0.0
         self.drain = CLOSE_WITHIN
         """Seconds for what is not on disk yet, in the end."""
-        self._trouble = ""
-        """Of the spool, as it was said."""
-        self._moved = 0
-        """How often the spool's file was gone, as it was said."""
+        self._seen = SpoolFigures(0, 0, 0, 0, 0, 0, "")
+        """What of the spool was looked at last."""
         self._said = SpoolFigures(0, 0, 0, 0, 0, 0, "")
         """What of the spool was said of those that were dropped."""
 
@@ -491,14 +489,13 @@ class Observing:
         """Say what has changed for the worse, or back."""
         assert self._spool is not None
         figures = self._spool.figures
-        if bool(figures.trouble) != bool(self._trouble):
+        before, self._seen = self._seen, figures
+        if bool(figures.trouble) != bool(before.trouble):
             if figures.trouble:
                 log.error("episodes cannot be spooled", reason=figures.trouble, unwritten=figures.unwritten)
             else:
                 log.info("episodes are spooled again", spool=str(self._path))
-            self._trouble = figures.trouble
-        if figures.moved > self._moved:
-            self._moved = figures.moved
+        if figures.moved > before.moved:
             log.error(
                 "the spool's file was gone",
                 spool=str(self._path),

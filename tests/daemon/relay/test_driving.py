@@ -510,7 +510,7 @@ async def test_an_episode_with_a_number_that_is_none_is_not_sent(
         monkeypatch.setattr(task, "observe", lambda _: np.full(1, number(0.25), np.float32))
     async with driving(learner, conductor) as relay:
         await learner.learned(3)
-        assert relay.driving.dropped > 0
+        assert relay.status.discarded > 0
     assert len(logs.of("an episode is not sent")) == 1
     fragments = [fragment for batch in learner.batches for fragment in batch]
     assert all(np.isfinite(f.rewards).all() and np.isfinite(f.observations).all() for f in fragments)

@@ -13,7 +13,7 @@ from ospbridge.daemon.relay.compatibility import Kind, SaidSpaces, described, re
 from ospbridge.errors import ConfigurationError, UsageError
 from ospbridge.interface import BoxSpace, DiscreteSpace
 from ospbridge.rllink.dialects import JSON, MSGPACK
-from ospbridge.rllink.messages import MlirWeights, ModuleWeights, OnnxWeights, SetConfig
+from ospbridge.rllink.messages import ModuleWeights, OnnxWeights, SetConfig
 from tests.daemon.relay.driving import back, until
 from tests.daemon.relay.observing import (
     Feed,
@@ -122,10 +122,10 @@ async def test_it_waits_for_a_server_that_it_fits(
             "whether an action is one of 2 choices or a box of 1 number",
         ),
         (None, recurrent(None, 2), ": how many numbers an observation has"),
-        (None, MlirWeights(b"module", 1), "MLIR"),
+        (None, OnnxWeights(b"MLIR", 1), ": how many numbers an observation has"),
         (None, module(1, 2), None),
     ],
-    ids=["actions", "observations", "MLIR", "all is known"],
+    ids=["actions", "observations", "no ONNX file", "all is known"],
 )
 async def test_what_weights_do_not_tell_is_told_once_for_each_connection(
     feed: Feed, config: SetConfig | None, weights: Weights, reason: str | None, logs: Logs
