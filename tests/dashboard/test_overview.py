@@ -118,17 +118,6 @@ def test_all_of_it_is_json_whatever_it_holds() -> None:
 # --- moments as points: few, in order, with the ends of episodes, and bounded for whoever does not take them --------
 
 
-def test_slow_steps_are_all_shown() -> None:
-    traces = Traces()
-    traces.add([moment(1), moment(2), moment(3)], 10.0)
-    points = traces.take()
-    assert [point.step for point in points] == [1, 2, 3]
-    assert points[-1].time == 10.0
-    assert points[0].observation == [0.001, 0.001]
-    assert points[0].inputs == [0.5]
-    assert not traces.take()
-
-
 def test_fast_steps_are_thinned_evenly_and_the_last_one_is_among_them() -> None:
     traces = Traces()
     traces.add([moment(number) for number in range(1, 129)], 10.0)

@@ -18,7 +18,6 @@ from urllib.parse import urlsplit
 import pytest
 
 from ospbridge.hub.status import AgentStatus
-from ospbridge.observe.recent import Warned
 from tests.cli.programs import started
 from tests.daemon.running import Daemon, SinkProcess
 from tests.dashboard.synthetic import SyntheticSource, opened, status
@@ -340,23 +339,6 @@ def test_the_page_follows_its_address(browser: Browser) -> None:
         browser.run("location.hash = ''")
         browser.until(lambda: browser.text("#agent-title") == "Agent")
         browser.until(lambda: source.watchers == 0)
-
-
-def test_who_has_no_mouse_can_scroll_the_warnings(browser: Browser) -> None:
-    source = SyntheticSource()
-    with browser.shown(source):
-        browser.until(lambda: browser.find("#agents button"))
-        assert browser.run("return document.querySelector('#warnings').tabIndex") == -1, "nothing to scroll"
-        source.warned = [
-            Warned(number, "2026-02-01T00:05:10Z", "warning", f"trouble {number}") for number in range(40)
-        ]
-        browser.until(lambda: browser.find("#warnings li"))
-        browser.run("document.querySelector('#warnings').focus()")
-        warnings = browser.driver.switch_to.active_element
-        assert warnings.get_attribute("id") == "warnings"
-        assert warnings.accessible_name == "Warnings"
-        warnings.send_keys("\ue010")
-        browser.until(lambda: browser.run("return document.querySelector('#warnings').scrollTop") > 0)
 
 
 def test_everything_on_the_page_has_a_name_for_those_who_cannot_see_it(browser: Browser) -> None:

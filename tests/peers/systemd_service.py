@@ -218,15 +218,6 @@ def test_a_daemon_that_hangs_is_started_again_by_the_watchdog(service: Service, 
     until(lambda: service.lines("joined")[-1]["agents"] == ["cart1", "cart2"], "its agents")
 
 
-def test_a_mistake_of_the_users_is_not_tried_again(service: Service) -> None:
-    service.configure("document", "step_timout = 5")
-    service.container.systemctl("start", UNIT, code=1)
-    # Longer than systemd would wait before it tried again.
-    time.sleep(3)
-    shown = [service.shown(name) for name in ("ActiveState", "ExecMainStatus", "NRestarts")]
-    assert shown == ["failed", "78", "0"]
-
-
 @pytest.mark.parametrize("profile", PORTS)
 def test_a_stop_in_the_midst_of_playing_leaves_no_agent_taken(service: Service, profile: str) -> None:
     service.configure(profile)
@@ -310,36 +301,6 @@ def like_the_service(container: Container, name: str, program: str, *words: str,
     text = re.sub(r"(?m)^Type=.*", f"Type={type_}", text)
     text = re.sub(r"(?m)^(Restart|WatchdogSec|BindPaths|RuntimeDirectory|StateDirectory)=.*\n", "", text)
     container.unit(f"{name}.service", text)
-
-
-OWED: Final = """\
-import signal, socket, time, trio
-from ospbridge.daemon.notifying import Notifier
-from ospbridge.transport.streams import linger
-ours, theirs = socket.socketpair()
-def leave(*_):
-    trio.run(linger, ours.fileno(), 600.0)
-    trio.run(linger, theirs.fileno(), 600.0)
-    raise SystemExit
-signal.signal(signal.SIGTERM, leave)
-Notifier().tell(READY=1)
-while True: time.sleep(1)
-"""
-
-
-def test_what_still_reads_weights_outlives_a_stop(container: Container) -> None:
-    """As the daemon leaves it behind where an RLlink server still owes it some."""
-    like_the_service(container, "owed", OWED, type_="notify")
-    container.systemctl("start", "owed.service")
-    container.systemctl("stop", "owed.service")
-    assert container.shown("owed.service", "Result") == "success"
-    left = container.run("pgrep", "--full", "import os, select").stdout.split()
-    assert len(left) == 2
-    # They are in nobody's way.
-    container.systemctl("start", "owed.service")
-    assert container.shown("owed.service", "ActiveState") == "active"
-    container.systemctl("kill", "--signal=KILL", "owed.service")
-    container.run("kill", *left, code=None)
 
 
 SANDBOXED: Final = """\

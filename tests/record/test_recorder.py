@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.interface import DiscreteSpace
@@ -358,50 +357,45 @@ def test_an_episode_is_over_although_handing_it_over_failed() -> None:
     assert [len(episode) for episode in taken] == [300, 2]
 
 
-ARRAYS = ("observations", "actions", "rewards", "infos", "terminated", "truncated")
+ARRAYS = (
+    "observations",
+    "actions",
+    "rewards",
+    "infos",
+    "terminated",
+    "truncated",
+    "action_logp",
+    "action_dist_inputs",
+)
 
 
-@pytest.mark.sampled(6)
 @pytest.mark.parametrize("memory", [3000, 2**20], ids=["in parts", "whole"])
-@pytest.mark.parametrize("noted", [False, True], ids=["plain", "annotated"])
 @pytest.mark.parametrize("actions", [0, 2], ids=["discrete", "box"])
-@pytest.mark.parametrize("together", [1, 7, 128, 1000])
+@pytest.mark.parametrize("together", [1, 7, 1000])
 def test_how_many_steps_are_put_together_at_once_changes_nothing(
-    together: int, actions: int, noted: bool, memory: int, monkeypatch: pytest.MonkeyPatch
+    together: int, actions: int, memory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps = 700
-    took: NDArray[Any] = np.linspace(-1, 1, steps * max(actions, 1), dtype=np.float32).reshape(steps, -1)
-    if not actions:
-        took = np.arange(steps) % 2
     found: list[list[RecordedEpisode]] = [[], []]
     for taken, as_bytes in zip(found, (False, True), strict=True):
         if as_bytes:
             monkeypatch.setattr("ospbridge.record.collecting.TOGETHER", together)
         collector = EpisodeCollector(whose(actions=actions), at_once(taken.append), memory=memory)
         collector.begin(feedback(0))
-        for number, action in enumerate(took):
-            one = feedback(number + 1)
-            logp, drawn = (-0.5 * number, np.array([number, -number], np.float32)) if noted else (0.0, None)
+        for number in range(700):
+            action = np.array([number, -number], np.float32) if actions else number % 2
+            one, logp, drawn = feedback(number + 1), -0.5 * number, np.array([number, -number], np.float32)
             if as_bytes:
-                infos = tuple(one.info["infos"].values())
-                inputs = None if drawn is None else drawn.tobytes()
-                seen = one.observation.tobytes()
-                collector.add((np.float32(action).tobytes(), seen, one.reward, infos, logp, inputs, None))
+                infos, seen = tuple(one.info["infos"].values()), one.observation.tobytes()
+                given = np.float32(action).tobytes()
+                collector.add((given, seen, one.reward, infos, logp, drawn.tobytes(), None))
             else:
                 collector.step(action, one, logp=logp, dist_inputs=drawn)
         collector.end("lost", "enough")
-    whole, numbers = found
-    assert len(whole) == len(numbers)
-    assert (len(whole) > 1) == (memory == 3000)
-    np.testing.assert_array_equal(np.concatenate([part.actions for part in whole]), took)
-    np.testing.assert_array_equal(
-        np.concatenate([part.rewards for part in whole]), (np.arange(steps) + 1) / 4
-    )
-    for kept, same in zip(whole, numbers, strict=True):
+    assert (len(found[0]) > 1) == (memory == 3000)
+    for kept, same in zip(*found, strict=True):
         assert (kept.how, kept.t_started) == (same.how, same.t_started)
         assert kept.actions.dtype == (np.float32 if actions else np.int64)
-        assert (kept.action_logp is not None) == noted
-        for name in (*ARRAYS, *(("action_logp", "action_dist_inputs") if noted else ())):
+        for name in ARRAYS:
             np.testing.assert_array_equal(getattr(kept, name), getattr(same, name))
 
 
