@@ -216,15 +216,11 @@ class HubConnection:
                 answers = await self._greet()
             while True:
                 request = await self._next()
-                reply: HubReply | bytearray
-                if isinstance(request, (Again, Step, AnnotatedStep)):
-                    reply = await self._step(request, answers)
-                else:
-                    if isinstance(request, (Reset, Attach, Detach)):
-                        self._template.forget()
-                    reply = await answers.answer(request)
+                if isinstance(request, (Reset, Attach, Detach)):
+                    self._template.forget()
+                reply = await answers.answer(request)
                 await self._stream.send(reply)
-                if not isinstance(reply, (Feedbacks, bytearray)):
+                if not isinstance(reply, Feedbacks):
                     # Steps and resets give way to other tasks in the session; a flood of anything else does so here.
                     await trio.lowlevel.checkpoint()
         except (RemoteProtocolError, trio.TooSlowError) as error:
@@ -295,19 +291,12 @@ class HubConnection:
             request, self._arrived = self._arrived, None
             if request is None and not self._moves and (message := self._stream.message()) is not None:
                 request = decode_request(message)
-                if (
-                    self._watch is not None
-                    and self._answers is not None
-                    and isinstance(request, (Again, Step, AnnotatedStep))
-                ):
+                if self._answers is not None and isinstance(request, (Again, Step, AnnotatedStep)):
                     await self._take_here(request, self._answers)
                     continue
             if request is not None:
                 return request
-            if self._watch is None:
-                await self._stream.wait_readable()
-            else:
-                await self._rest(self._watch)
+            await self._rest()
 
     async def _take_here(self, request: Again | Step | AnnotatedStep, answers: HubAnswers) -> None:
         """A step that the task came upon is taken as any other, so that all who wait for it are told together."""
@@ -321,9 +310,13 @@ class HubConnection:
             # A flood of steps that are refused gives way.
             await trio.lowlevel.checkpoint()
 
-    async def _rest(self, watch: HubWatch) -> None:
+    async def _rest(self) -> None:
         """Until the task is needed. Steps are taken meanwhile, and run by this task where it leads."""
-        if not (self.needed and self.acting):
+        watch = self._watch
+        if watch is None:
+            if not self.acting:
+                await self._stream.wait_readable()
+        elif not (self.needed and self.acting):
             self.needed = False
             self._resting = True
             try:
@@ -340,16 +333,6 @@ class HubConnection:
             self.stepped()
         if self._stream.unsent:
             await self._stream.send_rest()
-
-    async def _step(self, request: Again | Step | AnnotatedStep, answers: HubAnswers) -> HubReply | bytearray:
-        """A step that the task waits for itself."""
-        try:
-            moves, _ = self._moves_of(request, answers)
-            await self._barrier.step(moves)
-        except OspBridgeError as error:
-            return Refusal.of(error)
-        numbers = self._template.reply() if self._again else None
-        return answers.stepped(moves) if numbers is None else numbers
 
     def _moves_of(
         self, request: Again | Step | AnnotatedStep, answers: HubAnswers
@@ -434,7 +417,7 @@ class HubConnection:
             return
         self._moves = moves
         self.acting = acting
-        if not barrier.leave(self, now):
+        if self._watch is None or not barrier.leave(self, now):
             self._wake()
 
     def stepped(self) -> None:
