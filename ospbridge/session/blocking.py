@@ -199,13 +199,13 @@ class BlockingSession(Session):
         """The result of an exchange of this session's ``core``, or its error. Bounded by the exchange's own limits."""
         try:
             self.in_use.enter()
-            try:
-                self.begin(exchange, monotonic())
-                self.await_end()
-                return self.result()  # type: ignore[no-any-return]  # what the exchange returned
-            except BaseException as error:
+            self.begin(exchange, monotonic())
+            self.await_end()
+            return self.result()  # type: ignore[no-any-return]  # what the exchange returned
+        except BaseException as error:
+            if self.in_use.mine:
                 self.machine.interrupt(error)
-                raise
+            raise
         finally:
             self.in_use.leave()
 

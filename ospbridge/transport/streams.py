@@ -212,6 +212,7 @@ async def linger(descriptor: int, seconds: float) -> None:
     with trio.move_on_after(READER_STARTS, shield=True), suppress(OSError, subprocess.CalledProcessError):
         await trio.run_process(
             command,
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             pass_fds=[descriptor],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 import time
@@ -142,36 +141,36 @@ def test_who_needs_a_display_is_told_what_to_do() -> None:
     assert "xvfb-run" in e.value.hint
 
 
-def waits_in_vain(code: str) -> tuple[LaunchedSimulator, SimulatorNotStarted]:
-    """One that has said that it is up, and the error of whoever waits for it to listen."""
-    one = LaunchedSimulator(launch_spec(program(code)))
-    try:
-        one.start()
-        said(one, 1)
-        with pytest.raises(SimulatorNotStarted) as e:
-            one.wait_ready(time.monotonic())
-    finally:
-        one.stop()
-    return one, e.value
+ELSEWHERE = LISTENS.replace("int(sys.argv[1])", "0") + WAITS
+SILENT = "import time; print('thinking', flush=True); " + WAITS
 
 
-@pytest.mark.parametrize("hidden", [False, True], ids=["seen", "hidden"])
-def test_who_listens_elsewhere_is_told_where(hidden: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "code, hidden, where, hint",
+    [
+        (ELSEWHERE, False, r"but at UDP port \d+; it said last: up", "{port}"),
+        (ELSEWHERE, True, "after 60 s; it said last: up", "give it more time"),
+        (SILENT, False, "after 60 s; it said last: thinking", "give it more time"),
+    ],
+    ids=["elsewhere", "elsewhere, hidden", "nowhere"],
+)
+def test_who_does_not_listen_there_is_told_where_and_with_its_log(
+    code: str, hidden: bool, where: str, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def nothing(process: psutil.Process, kind: str) -> None:
         raise FileNotFoundError("/proc/net/udp")  # as where a service has ProcSubset=pid
 
     if hidden:
         monkeypatch.setattr(psutil.Process, "net_connections", nothing)
-    _, error = waits_in_vain(LISTENS.replace("int(sys.argv[1])", "0") + WAITS)
-    where = "after 60 s" if hidden else r"but at UDP port \d+"
-    assert re.search(rf"does not listen at 127\.0\.0\.1:\d+ {where}; it said last: up", error.message)
-    assert hidden or "{port}" in error.hint
-
-
-def test_who_never_listens_is_told_with_its_log() -> None:
-    one, error = waits_in_vain("import time; print('thinking', flush=True); " + WAITS)
-    assert re.search(r"does not listen at .* after 60 s; it said last: thinking", error.message)
-    assert "give it more time" in error.hint
+    one = LaunchedSimulator(launch_spec(program(code)))
+    try:
+        one.start()
+        said(one, 1)
+        with pytest.raises(SimulatorNotStarted, match=rf"does not listen at 127\.0\.0\.1:\d+ {where}") as e:
+            one.wait_ready(time.monotonic())
+    finally:
+        one.stop()
+    assert hint in e.value.hint
     assert not one.alive
 
 
