@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import trio
 
 from ospbridge.daemon.conductor import Conductor
+from ospbridge.daemon.hub.listener import HubSocket
 from ospbridge.daemon.hub.server import HubServer, TlsListener
 from ospbridge.daemon.launching import SimulatorLauncher
 from ospbridge.daemon.notifying import Notifier, Overlook, reloading, supervise
@@ -20,7 +21,6 @@ from ospbridge.daemon.relay.relay import Relay
 from ospbridge.errors import OspBridgeError, SessionLost
 from ospbridge.observe import logs
 from ospbridge.observe.trace import TraceWriter
-from ospbridge.transport.unix import HubSocket
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ospbridge.daemon.hub.listener import HubSocket
 from ospbridge.diagnosis import machine
 from ospbridge.diagnosis.checks import State
 from ospbridge.diagnosis.installation import Requirement, check_installation, parsed, release
@@ -22,7 +23,6 @@ from ospbridge.diagnosis.places import (
 )
 from ospbridge.observe.runtime import default_hub
 from ospbridge.session.lease import Lease, LeaseFile, stale_leases
-from ospbridge.transport.unix import HubSocket
 
 HEAD = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer\n"
 

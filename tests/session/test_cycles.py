@@ -16,13 +16,13 @@ import trio
 
 import ospbridge
 from ospbridge.daemon.conductor import Conductor
+from ospbridge.daemon.hub.listener import HubSocket
 from ospbridge.daemon.hub.server import HubServer
 from ospbridge.daemon.settings import Settings
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.session.hub_client import HubClient
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-from ospbridge.transport.unix import HubSocket
 from tests.daemon.running import descriptors, threads
 from tests.session.servers import wait_for
 

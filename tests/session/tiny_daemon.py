@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ospbridge.daemon.hub.listener import HubSocket
 from ospbridge.hub.descriptions import AgentDescription
 from ospbridge.hub.framing import Incoming, decode_request, encode
 from ospbridge.hub.replies import (
@@ -24,7 +25,6 @@ from ospbridge.hub.replies import (
 )
 from ospbridge.hub.requests import VERSION, Again, Attach, Detach, Hello, HubRequest, Reset, Step
 from ospbridge.observe.runtime import default_hub
-from ospbridge.transport.unix import HubSocket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

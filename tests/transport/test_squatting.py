@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from ospbridge.daemon.hub.listener import HubSocket, _let_in
 from ospbridge.errors import ConfigurationError
 from ospbridge.interface import Endpoint
 from ospbridge.session.hub_exchange import hub_address
 from ospbridge.session.lease import Lease, LeaseFile, stale_leases
-from ospbridge.transport.unix import HubSocket, _let_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable

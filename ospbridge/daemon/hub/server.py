@@ -29,9 +29,9 @@ from ospbridge.transport.tls import hub_refusal
 if TYPE_CHECKING:
     from ospbridge.daemon.attachment import HeldAgent
     from ospbridge.daemon.conductor import Conductor
+    from ospbridge.daemon.hub.listener import HubSocket
     from ospbridge.daemon.relay.relay import Relay
     from ospbridge.transport.tls import TlsAddress
-    from ospbridge.transport.unix import HubSocket
 
 __all__ = ["HubServer", "TlsListener"]
 
