@@ -257,7 +257,7 @@ class SurplusMachine:
         self._quiet = SILENCE + profile.init_takes
         """Seconds of silence after which nobody is there, or an END is said again."""
         self._owed = owed
-        self._there: set[Endpoint] = set()
+        self._there: list[Endpoint] = []
         """Handlers that have answered."""
         self._left: set[Endpoint] = set()
         """Those that have left, as each is told to."""
@@ -277,7 +277,7 @@ class SurplusMachine:
             return
         known = source in self._there
         if isinstance(reply, InitAck) and not known:
-            self._there.add(source)
+            self._there.append(source)
             self.outgoing.append((self._end, source))
         elif isinstance(reply, EndAck) and known:
             self._there.remove(source)

@@ -33,6 +33,7 @@ from ospbridge.osp.profile import (
     Profile,
     profile_named,
 )
+from ospbridge.osp.queries import UNREADABLE
 from ospbridge.osp.timing import SILENCE, Limits
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import MAIN, Datagram, Pair
@@ -68,19 +69,29 @@ def test_a_handler_for_a_repeated_init_is_ended(profile: Profile) -> None:
     assert pair.server.handlers == 1
 
 
-def test_a_silent_address_is_told_with_what_was_sent_and_seen() -> None:
-    machine = ConnectMachine(MAIN, None, limits=Limits(connect=3.0), now=0.0)
-    machine.receive(b"\xff\xff", Endpoint(MAIN.host, 9), 0.1)
-    while machine.deadline < 3.0:
-        machine.handle_timer(machine.deadline)
-    with pytest.raises(SimulatorSilent, match=r"within 3\.0 s: sent \d+ INITs .*code 255") as caught:
-        machine.handle_timer(machine.deadline)
-    assert "45454" in caught.value.hint
-
-
 def until_adopted(machine: ConnectMachine) -> None:
     while not machine.finished:
         machine.handle_timer(machine.deadline)
+
+
+@pytest.mark.parametrize(
+    "came, told, readable",
+    [
+        (b"\xff\xff", "code 255", False),
+        (b"\x06\1\0\0\0\1\0\0\0\0", "1 byte left", False),
+        (b"\x0b", "ResetCommunicationAck", True),
+    ],
+)
+def test_a_silent_address_is_told_with_what_was_sent_and_seen(
+    came: bytes, told: str, *, readable: bool
+) -> None:
+    machine = ConnectMachine(MAIN, None, limits=Limits(connect=3.0), now=0.0)
+    machine.receive(came, Endpoint(MAIN.host, 9), 0.1)
+    with pytest.raises(SimulatorSilent, match=rf"within 3\.0 s: sent \d+ INITs .*{told}") as caught:
+        until_adopted(machine)
+    assert machine.deadline == 3.0
+    assert (UNREADABLE in caught.value.hint) is not readable
+    assert "45454" in caught.value.hint
 
 
 def pauses(machine: ConnectMachine) -> list[tuple[float, float]]:

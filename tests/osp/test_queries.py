@@ -10,14 +10,11 @@ from ospbridge.errors import (
     LocalProtocolError,
     QueryTimeout,
     RemoteProtocolError,
-    SimulatorSilent,
     ValueRejected,
 )
-from ospbridge.interface import Endpoint
 from ospbridge.osp import agents, queries
 from ospbridge.osp.client import ClientMachine
 from ospbridge.osp.codes import Code
-from ospbridge.osp.connect import ConnectMachine
 from ospbridge.osp.lists import find_value, list_values
 from ospbridge.osp.messages import (
     AgentOverview,
@@ -42,7 +39,6 @@ if TYPE_CHECKING:
 
     from ospbridge.osp.client import Exchange
 
-MAIN: Final = Endpoint("127.0.0.1", 45454)
 QUESTIONS: dict[str, tuple[Callable[[ClientMachine], Exchange[Any]], Message, Message, Any]] = {
     "register": (
         lambda m: agents.register(m, m.controlled[1]),
@@ -257,17 +253,3 @@ def test_silence_is_told_as_silence_and_answers_that_cannot_be_read_are_shown(
     assert "2 bytes left" in error.message
     assert (answer + b"\0\0").hex(" ") in error.message
     assert error.hint == UNREADABLE
-
-
-@pytest.mark.parametrize("answer, readable", [(b"\x06\1\0\0\0\1\0\0\0\0", False), (b"\x0b", True)])
-def test_an_init_that_is_answered_illegibly_is_not_hinted_at_as_silence(
-    answer: bytes, readable: bool
-) -> None:
-    machine = ConnectMachine(MAIN, None, limits=Limits(connect=1.0), now=0.0)
-    machine.receive(answer, MAIN, 0.1)
-    while machine.deadline < 1.0:
-        machine.handle_timer(machine.deadline)
-    with pytest.raises(SimulatorSilent) as caught:
-        machine.handle_timer(machine.deadline)
-    assert (UNREADABLE in caught.value.hint) is not readable
-    assert "45454" in caught.value.hint

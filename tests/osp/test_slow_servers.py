@@ -77,19 +77,3 @@ def test_one_that_stays_silent_is_given_up_at_the_limit_of_what_it_was_asked_for
     took = player.pair.now - began
     assert limit <= took < limit + LAST_WORD + 0.1
     assert f"for {took:.1f} s" in caught.value.message
-
-
-@BOTH
-@pytest.mark.parametrize("agents", [1, 3])
-@pytest.mark.parametrize("pause", [0.5, 3.0])
-def test_a_server_that_is_stopped_for_a_while_costs_no_step(
-    profile: Profile, agents: int, pause: float
-) -> None:
-    """Nothing is lost: what was sent to it waits, and it answers all of it when it goes on."""
-    player = Player(profile, agents, limits=Limits())
-    player.begin(3)
-    back = player.pair.now + pause
-    player.pair.fault = lambda d: (max(0.0, back - player.pair.now),) if d.to_server else PROMPT
-    assert pause < player.step() < pause + 1.5
-    assert player.told(5) == ""
-    assert player.sent(REQUEST) == agents * 9
