@@ -1,9 +1,8 @@
 """The client role of OSP 1.1 without I/O: one session with one handler.
 
 Bytes and time go in (``receive``, ``handle_timer``), bytes come out (``outgoing``), and one exchange at a time runs to
-its result: the protocol is a strict request and reply per handler. An exchange is a generator. It yields the time at
-which it wants to be woken and is sent the next reply, or None at that time, so it reads in the order in which things
-happen on the wire.
+its result. An exchange is a generator: it yields the time at which it wants to be woken, and is sent the next reply, or
+None at that time.
 
 A driver reads what is there before it calls ``handle_timer``. A *limit* of an exchange is also judged at each datagram,
 so that a peer that floods cannot stop the time.
@@ -61,9 +60,7 @@ __all__ = [
 
 T = TypeVar("T")
 Reply: TypeAlias = Message | Truncated
-"""What an exchange is sent."""
 Exchange: TypeAlias = Generator[float, "Reply | None", T]
-"""Yields when it wants to be woken; is sent a reply, or None at that time; returns its result."""
 
 LARGEST_SENT: Final = 65_507
 """Bytes of a UDP datagram."""
@@ -240,7 +237,7 @@ class ClientMachine:
         self._advance(None)
 
     def receive(self, data: bytes, now: float) -> None:
-        """A datagram came. Raises RemoteProtocolError for what is no reply of OSP; only the time has changed then."""
+        """A datagram came. Raises RemoteProtocolError for what is no reply of OSP."""
         self.now = now
         try:
             reply = decode_reply(data, limit=self.profile.datagram_limit)
@@ -412,7 +409,7 @@ class ClientMachine:
 
     @property
     def alone(self) -> bool:
-        """No agent was controlled by other clients at the latest reset, nor at any overview since."""
+        """Other clients controlled no agent at the latest reset, nor at any overview since."""
         return not (self.foreign or self.episode.shared)
 
     @property

@@ -1,14 +1,12 @@
 """Finding an OSP server, its profile and our handler (OSP 1.1, section 4.1), without I/O.
 
 Each kind of server is silent to the other's form of INIT, so both forms go out from one socket and the answer's
-length decides; who answers both is a server of the document, whichever answer comes first. A server of the document may
-await the end byte that this lists and does not explain: every other INIT in its form has one, and so has all that is
-said to who is heard to end its own with it then. Two answers may come (to two INITs): one is adopted, other handlers
-get an END. Connecting the socket would hide a second answer, so when more than one INIT was sent the adoption waits
-120 ms for it.
+length decides; who answers both is a server of the document. Such a server may await the end byte, which every other
+INIT of its form has therefore. Of two answers one is adopted, other handlers get an END. Connecting the socket would
+hide a second answer, so when more than one INIT was sent the adoption waits 120 ms for it.
 
-A server that takes one client only is silent for as long as it believes that one there, though it died. So a driver
-that can free such a place has its turn when INIT met silence, and again each few times that it does.
+A server that takes one client only is silent while it believes in one that died: a driver that can free its place has
+its turn when INIT met silence (``paused_until``).
 """
 
 from __future__ import annotations
@@ -78,8 +76,8 @@ class _Strangers:
 class ConnectMachine:
     """INIT until answered. ``outgoing`` holds (datagram, destination); feed what comes back with its source.
 
-    ``profile`` None probes for both. Finished when a handler is ``adopted``; errors are raised from ``handle_timer``
-    and ``receive``. ``pauses``: the driver wants its turns while nobody answers (``paused_until``).
+    ``profile`` None probes for both. Errors are raised from ``handle_timer`` and ``receive``. ``pauses``: the driver
+    wants its turns while nobody answers.
     """
 
     def __init__(
@@ -94,16 +92,14 @@ class ConnectMachine:
         self.server = server
         self.outgoing: list[tuple[bytes, Endpoint]] = []
         self.answered: tuple[Endpoint, Profile] | None = None
-        """Our handler and what it speaks, as soon as it is known, which may be before it is adopted."""
+        """Our handler and what it speaks; connect to it when this is ``finished``."""
         self.finished = False
-        """It is time to connect to the handler."""
         self.greeting = b""
         """The INIT_ACK of our handler, as it came."""
         self.surplus: list[Endpoint] = []
         self.deadline = now
         self.paused_until: float | None = None
-        """INIT met silence: the driver may see to what keeps the server from answering, until then at the latest. It
-        clears this, and feeds what came meanwhile, before it looks at the time again."""
+        """The driver may see to what keeps the server from answering, until then at the latest, and clears this."""
         self._pause_behind = 0 if pauses else inf
         """So many rounds that nobody answered."""
         self._wanted = (profile,) if profile else (DOCUMENT, NERD)
@@ -125,11 +121,6 @@ class ConnectMachine:
         self._rounds += 1
 
     @property
-    def adopted(self) -> Endpoint | None:
-        """The handler, once it is time to connect to it."""
-        return self.answered[0] if self.answered and self.finished else None
-
-    @property
     def owed(self) -> int:
         """So many INITs of the form that was answered may still be: they were lost, or wait to be read."""
         return max(self._rounds - 1 - len(self.surplus), 0) if self.answered else 0
@@ -146,9 +137,9 @@ class ConnectMachine:
         self.outgoing.append((End().encode(end=profile.end_marker), source))
 
     def receive(self, data: bytes, source: Endpoint, now: float) -> None:
-        """A datagram came. Raises VersionRefused where only one form of INIT is known; garbage is only remembered."""
+        """A datagram came. Raises VersionRefused where only one form of INIT is known."""
         if source.host != self.server.host:
-            # A simulator that listens at all addresses of its host may answer from another one than was asked.
+            # One that listens at all addresses of its host may answer from another one than was asked.
             self._strangers.met(f"a datagram from {source}: if that is the simulator, write its address")
             return
         try:
@@ -244,8 +235,7 @@ def _reset_acknowledged(told: bytes) -> bytes:
 class SurplusMachine:
     """END for each handler that answers, until as many have left as INITs were ``owed`` an answer, or all is silent.
 
-    ``outgoing`` holds (datagram, destination); feed what comes back with its source. Begins with ``begin``, when the
-    server may have read on, and ends by itself, at ``give_up`` at the latest.
+    Begins with ``begin``, when the server may have read on, and ends by itself, at ``give_up`` at the latest.
     """
 
     def __init__(self, server: Endpoint, profile: Profile, owed: int) -> None:

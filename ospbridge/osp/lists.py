@@ -1,9 +1,8 @@
 """Lists that come as one burst of datagrams: agent overview, agent info, values (OSP 1.1, sections 4.3 and 4.5).
 
 Nothing controls the flow, so single pieces get lost, or the tail of a burst that is larger than the receive buffer. A
-list is asked for again, its pieces are merged by index, and it is complete when count and indices say so: from 0, or
-from 1, as servers have it. A server that awaits an acknowledgement of each piece shows so by going on behind the one
-that is sent on a silence.
+list is asked for again until count and indices, from 0 or from 1, say that its pieces are all there. A server that
+awaits an acknowledgement of each piece shows so by going on behind the one that is sent on a silence.
 
 A value repository that does not fit into one burst is listed in parts, by the first characters of the names.
 """
@@ -51,7 +50,7 @@ _LITERAL: Final = {c: f"[{c}]" for c in "$.|?*+(){}"} | {c: f"\\{c}" for c in "\
 
 
 class Listed(Generic[P]):
-    """What has come of one list, by index as the server has it; see ``collect`` for what it is made with."""
+    """What has come of one list, by index as the server has it."""
 
     def __init__(self, m: ClientMachine, request: Message, what: str) -> None:
         self._m = m
@@ -71,7 +70,7 @@ class Listed(Generic[P]):
 
     @property
     def complete(self) -> bool:
-        """All pieces that were announced are there."""
+        """All pieces are there."""
         return 0 <= self.total <= len(self.by_index) and all(at in self.by_index for at in self._indices)
 
     @property
@@ -80,7 +79,7 @@ class Listed(Generic[P]):
         return [self.by_index[at] for at in self._indices if at in self.by_index]
 
     def begin(self, head: Message, total: int) -> None:
-        """A head came. Another one than before is of another list, and so are the pieces that came with it."""
+        """A head came. Another one than before is of another list."""
         if not 0 <= total <= MOST_PIECES:
             raise RemoteProtocolError(
                 f"{self._what}: a count of {total} pieces", data=head.encode(), offset=1
@@ -189,10 +188,7 @@ def _acknowledge(m: ClientMachine, ack: Message, came: Listed[P]) -> None:
 
 
 def literal(text: str) -> str:
-    """An expression that finds exactly ``text``, in every dialect of regular expressions that servers use.
-
-    Those of POSIX have basic ones, where a backslash makes some characters special that are not so without it.
-    """
+    """An expression that finds exactly ``text``, in POSIX's basic and extended dialects and in Python's."""
     return "".join(_LITERAL.get(c, c) for c in text)
 
 
@@ -231,7 +227,7 @@ def find_value(m: ClientMachine, name: str) -> Exchange[ValueEntry | None]:
 
 
 def forget_ids(m: ClientMachine) -> None:
-    """An id is unknown to the simulator: a world that is built anew in a reset may number its variables anew."""
+    """An id is unknown: a world that is built anew in a reset may number its variables anew."""
     m.values.entries.clear()
     m.values.listed = False
 
@@ -243,7 +239,7 @@ def list_once(
     fits: Callable[[str], object] = lambda _: True,
     tries: int | None = None,
 ) -> Exchange[Listed[ValueInfo]]:
-    """One listing, complete or not. ``fits``: whether a name may belong to it; what does not is of another question."""
+    """One listing, complete or not. ``fits``: whether a name may belong to it."""
     listed = yield from collect(
         m,
         GetValueIds(expression),
@@ -276,10 +272,7 @@ def _entries(listed: Listed[ValueInfo]) -> tuple[ValueEntry, ...]:
 
 
 def _list_below(m: ClientMachine, prefix: str, found: dict[str, ValueEntry]) -> Exchange[None]:
-    """Add to ``found`` all variables whose names begin with ``prefix``: in parts, by the character that follows.
-
-    Raises IncompleteListing.
-    """
+    """Add all variables whose names begin with ``prefix``, by the character that follows. Raises IncompleteListing."""
     done: set[str] = set()
 
     def fits(name: str) -> bool:

@@ -1,7 +1,7 @@
 """Exchanges that are harmless to repeat: queries and idempotent commands of OSP 1.1 (sections 4.2 to 4.5).
 
-On silence they free a handler that may wait for an acknowledgement, and ask again; so an answer may come late, to what
-was asked before. Whoever asked more than once therefore takes in what still comes before going on.
+On silence they free a handler that may wait for an acknowledgement, and ask again; whoever asked more than once takes
+in late answers before going on.
 """
 
 from __future__ import annotations
@@ -216,9 +216,9 @@ def set_value(m: ClientMachine, value_id: int, content: str, *, name: str = "") 
 
 
 def observe(m: ClientMachine, ids: dict[int, str]) -> Exchange[tuple[int, ...]]:
-    """Have variables pushed behind each completion. Returns the ids that were confirmed.
+    """Have variables pushed behind each completion; the ids that were confirmed.
 
-    Only where the profile pushes values: on other servers a registration is useless and can be deadly.
+    On servers that push none a registration is useless and can be deadly.
     """
     if not m.profile.values_are_pushed:
         raise LocalProtocolError(

@@ -254,9 +254,8 @@ def _start_clock_behind(m: ClientMachine, r: PendingReset, before: float | None)
 def empty_barrier(m: ClientMachine) -> Exchange[None]:
     """Have requests that outlived an earlier session step the world: with neutral inputs, one request at a time.
 
-    On a NERD server they survive deregistration, END, INIT and reset, and would make this session's steps run early
-    with all counts right. When the clock moves, none is counted any more. Raises StepUncertain where it does not.
-    What is counted while one agent is controlled steps the world at once, so that nothing is left over then.
+    On a NERD server they would make this session's steps run early with all counts right. When the clock moves, none is
+    counted any more. Raises StepUncertain where it does not.
     """
     requests = _neutral_requests(m)
 
@@ -284,7 +283,7 @@ def empty_barrier(m: ClientMachine) -> Exchange[None]:
 
 
 def seed_by_value(m: ClientMachine, seed: int) -> Exchange[None]:
-    """Write the seed of the reset that follows, for servers that ignore the one in RESET_SIMULATION (deviation D10).
+    """Write the seed of the next reset, for servers that ignore the one in RESET_SIMULATION (deviation D10).
 
     What hinders that is told, and does not hinder the reset.
     """

@@ -159,9 +159,8 @@ def find_interface_values(
 ) -> list[int | None]:
     """Local ids of an agent's interface values, in the order of ``names``; None where there is not exactly one.
 
-    By type where servers type interface values so (observed on a NERD server), else by the name, or the end of it.
-    Agents of equal interface are told apart by the agent's name as a part of the path. What stands alone is the
-    agent's also without that, unless it stands where one of the ``others`` does.
+    By type where servers type them so, else by the name, or the end of it. Agents of equal interface are told apart by
+    the agent's name as a part of the path; what stands alone needs none, where it has that of none of the ``others``.
     """
     wanted = set(names)
     candidates: dict[str, list[ValueEntry]] = {}

@@ -227,17 +227,14 @@ class PendingStep(Pending):
         self.cut: dict[int, Truncated] = {}
         """Completions that the server cut at its datagram limit."""
         self.restored: frozenset[int] = frozenset()
-        """Agents whose completion was read from the repository, at least in part."""
         self.verified = False
         """The clock has shown the step."""
         self.silent = False
-        """It met silence."""
         self.working = False
         """It was seen to take its time: all its requests are counted."""
         self.values: dict[int, str] = {}
-        """Observed variables that were pushed, by local id."""
         self.pushed = 0
-        """So many of them are announced and did not come yet."""
+        """So many observed variables are announced and did not come yet."""
         self._pushed_ack = b""
         """Acknowledges the completion that announced them, behind the last one."""
 

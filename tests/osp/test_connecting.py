@@ -163,7 +163,7 @@ def test_whoever_gives_up_says_goodbye_to_the_handler_that_has_answered(profile:
     machine = ConnectMachine(MAIN, None, now=0.0)
     machine.receive(InitAck(form=profile.init_form).encode(), Endpoint(MAIN.host, 50000), 0.05)
     assert machine.answered == (Endpoint(MAIN.host, 50000), profile)
-    assert machine.adopted is None
+    assert not machine.finished
     machine.turn_back()
     assert machine.outgoing == [(End().encode(end=profile.end_marker), Endpoint(MAIN.host, 50000))]
 
@@ -176,8 +176,7 @@ def test_a_server_that_misreads_one_form_of_init_and_knows_the_other_is_joined(r
     for data, source in (refusal, answer) if refused_first else (answer, refusal):
         machine.receive(data, source, 0.05)
     machine.handle_timer(machine.deadline)
-    assert machine.adopted == Endpoint(MAIN.host, 50001)
-    assert machine.answered == (machine.adopted, DOCUMENT)
+    assert (machine.finished, machine.answered) == (True, (Endpoint(MAIN.host, 50001), DOCUMENT))
     assert machine.surplus == [Endpoint(MAIN.host, 50000)]
     assert machine.outgoing[-1] == (End().encode(), Endpoint(MAIN.host, 50000))
 
@@ -189,7 +188,7 @@ def test_one_socket_that_answers_both_forms_of_init_is_not_sent_away() -> None:
     machine.receive(InitAck(1, 0, InitForm.BYTES).encode(), handler, 0.05)
     machine.receive(InitAck(form=InitForm.INTS).encode(), handler, 0.06)
     machine.handle_timer(machine.deadline)
-    assert machine.adopted == handler
+    assert (machine.finished, machine.answered) == (True, (handler, DOCUMENT))
     assert machine.outgoing == []
 
 
@@ -319,7 +318,7 @@ def test_inits_that_were_sent_again_are_owed_an_answer(profile: Profile | None) 
     assert machine.owed == 2
     machine.receive(ANSWER, handler(1), now)
     assert machine.owed == 1
-    while machine.adopted is None:
+    while not machine.finished:
         machine.handle_timer(machine.deadline)
     assert machine.owed == 1
 
