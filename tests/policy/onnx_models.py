@@ -5,17 +5,13 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ospbridge.policy.onnx import fields
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 TRACES = Path(__file__).parent / "traces"
 FLOAT, INTEGER = 1, 7

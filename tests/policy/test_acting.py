@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from ospbridge.errors import ConfigurationError, LocalProtocolError
 from ospbridge.interface import BoxSpace, DiscreteSpace
@@ -21,10 +22,6 @@ from ospbridge.policy.distributions import (
     distribution,
 )
 from tests.policy.weights import SHARED, box, module_weights
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 OBSERVATIONS = np.random.default_rng(3).normal(size=(9, 4)).astype(np.float32)
 

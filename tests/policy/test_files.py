@@ -6,7 +6,8 @@ import contextlib
 import io
 import os
 import zipfile
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,9 +31,6 @@ from tests.policy.onnx_models import (
     varint,
 )
 from tests.policy.weights import box, module_weights
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def npz(**arrays: Any) -> bytes:

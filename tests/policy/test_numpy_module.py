@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.policy.describing import describe
@@ -16,10 +17,6 @@ from ospbridge.policy.onnx import TensorType, read_signature
 from ospbridge.policy.rlmodule import ACTIVATIONS, NumpyModule, activation, read_architecture
 from tests.policy.onnx_models import recorded
 from tests.policy.weights import SEPARATE, SHARED, dense, module_weights
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 RANDOM = np.random.default_rng(3)
 OBSERVATIONS = RANDOM.normal(size=(7, 4)).astype(np.float32)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,9 +23,6 @@ from tests.policy.onnx_models import (
     tensor,
 )
 from tests.policy.weights import plainly
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 

@@ -6,18 +6,16 @@ import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from ospbridge.interface import BoxSpace, DiscreteSpace
 from ospbridge.policy.acting import Policy
 from ospbridge.policy.distributions import ActionSpace, MultiDiscreteSpace
 from tests.policy.weights import box
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 FILE = Path(__file__).parent / "references.npz"
 LIMIT = 1e-5

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ssl
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import orjson
@@ -13,20 +16,14 @@ import trio
 from ospbridge.daemon.relay.link import Connection, Link
 from ospbridge.record.reading import read_recording
 from ospbridge.rllink.connecting import Limits
+from ospbridge.rllink.dialects import Dialect
 from ospbridge.rllink.exchanges import deliver
 from ospbridge.rllink.framing import header
 from ospbridge.rllink.messages import EpisodeFragment, Episodes
+from ospbridge.sink.policy_file import PolicyFile
 from ospbridge.sink.serving import Sink
+from ospbridge.sink.store import Store
 from ospbridge.transport.tls import StreamAddress, parse_stream
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from ospbridge.rllink.dialects import Dialect
-    from ospbridge.sink.policy_file import PolicyFile
-    from ospbridge.sink.store import Store
 
 WITHIN = 30.0
 

@@ -8,7 +8,8 @@ import struct
 import tracemalloc
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,10 +37,6 @@ from tests.sink.clients import (
     save,
     sink,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,9 +25,6 @@ from ospbridge.sink import serving
 from ospbridge.sink.policy_file import PolicyFile
 from ospbridge.sink.store import Store
 from tests.sink.clients import WITHIN, fragment, linked, recorded, save, sent, sink
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.loopback
 

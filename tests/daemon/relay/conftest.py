@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from ospbridge.daemon.conductor import Conductor
 from tests.daemon.relay.observing import Feed
 from tests.daemon.stage import FakeSession, conductor_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ospbridge.daemon.conductor import Conductor
 
 PAUSES = {
     "rllink.connecting.RECYCLING": 0.02,

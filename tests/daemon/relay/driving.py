@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 
+from ospbridge.daemon.conductor import Conductor
 from ospbridge.daemon.relay.link import Mode, Upstream
 from ospbridge.daemon.relay.relay import Relay
 from ospbridge.errors import SessionLost
@@ -14,11 +16,6 @@ from ospbridge.rllink.connecting import Limits
 from ospbridge.rllink.dialects import MSGPACK
 from ospbridge.transport.tls import parse_stream
 from tests.daemon.stage import FakeSession, conductor_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from ospbridge.daemon.conductor import Conductor
 
 WITHIN = 30.0
 

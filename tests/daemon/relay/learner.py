@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import trio
 
+from ospbridge.daemon.conductor import Conductor
+from ospbridge.daemon.relay.relay import Relay
 from ospbridge.policy.rlmodule import NumpyModule
 from ospbridge.rllink.batches import RLLIB
 from ospbridge.rllink.framing import LARGEST_TAKEN
-from ospbridge.rllink.messages import ModuleWeights, SetConfig
+from ospbridge.rllink.messages import EpisodeFragment, ModuleWeights, SetConfig
 from ospbridge.rllink.server import EpisodesArrived, ServerMachine, StateWanted
 from tests.daemon import running
 from tests.daemon.relay.driving import relayed, until, upstream, world
 from tests.in_threads import in_thread
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from ospbridge.daemon.conductor import Conductor
-    from ospbridge.daemon.relay.relay import Relay
-    from ospbridge.rllink.messages import EpisodeFragment
 
 HIDDEN = 4
 TOLD: dict[str, Any] = {"activation": None, "env_steps": None, "read_pickle": True}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import trio
 
+from ospbridge.daemon.conductor import Conductor
 from ospbridge.daemon.relay.link import Mode, Upstream
 from ospbridge.daemon.relay.relay import Relay
 from ospbridge.errors import RemoteProtocolError
@@ -16,23 +19,14 @@ from ospbridge.hub.requests import Note
 from ospbridge.record.episode import RecordedEpisode
 from ospbridge.rllink.connecting import Limits
 from ospbridge.rllink.dialects import MSGPACK, Dialect
-from ospbridge.rllink.messages import ModuleWeights, SetConfig
+from ospbridge.rllink.messages import EpisodeFragment, ModuleWeights, SetConfig, Weights
 from ospbridge.rllink.server import EpisodesArrived, ServerMachine, StateWanted
 from ospbridge.sink.store import Store
-from ospbridge.transport.streams import send_alert
-from ospbridge.transport.tls import parse_stream
+from ospbridge.transport.streams import Stream, send_alert
+from ospbridge.transport.tls import TlsFiles, parse_stream
 from tests.daemon.relay.driving import relayed, until
 from tests.daemon.stage import ONE, inputs
 from tests.sink import clients
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
-    from pathlib import Path
-
-    from ospbridge.daemon.conductor import Conductor
-    from ospbridge.rllink.messages import EpisodeFragment, Weights
-    from ospbridge.transport.streams import Stream
-    from ospbridge.transport.tls import TlsFiles
 
 
 def module(observations: int, outputs: int) -> ModuleWeights:

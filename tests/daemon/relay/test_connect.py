@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,9 +19,6 @@ from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.daemon.relay.learner import TinyLearner, drive, enough, learning
 from tests.daemon.running import Daemon, all_free, free_port, until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("runtime_directory")]
 SHORT = 'name = "short"\n[[agent]]\n[agent.episode]\nmax_steps = 7\n'

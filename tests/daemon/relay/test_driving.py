@@ -10,14 +10,15 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 import trio
 from gymnasium import spaces
 
-from ospbridge.daemon.attachment import Driver, State
+from ospbridge.daemon.attachment import Attachment, Driver, State
+from ospbridge.daemon.conductor import Conductor
 from ospbridge.daemon.relay import driver, link
 from ospbridge.daemon.relay.link import WhileAway
 from ospbridge.daemon.relay.relay import Relay
@@ -39,10 +40,6 @@ from tests.daemon.stage import (
     tasks,
     told,
 )
-
-if TYPE_CHECKING:
-    from ospbridge.daemon.attachment import Attachment
-    from ospbridge.daemon.conductor import Conductor
 
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 UNUSABLE = "the upstream's weights cannot be used"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +12,8 @@ from gymnasium import spaces
 from ospbridge.daemon.relay.compatibility import Kind, SaidSpaces, described, require_same_actions
 from ospbridge.errors import ConfigurationError, UsageError
 from ospbridge.interface import BoxSpace, DiscreteSpace
-from ospbridge.rllink.dialects import JSON, MSGPACK
-from ospbridge.rllink.messages import ModuleWeights, OnnxWeights, SetConfig
+from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
+from ospbridge.rllink.messages import ModuleWeights, OnnxWeights, SetConfig, Weights
 from tests.daemon.relay.driving import back, until
 from tests.daemon.relay.observing import (
     Feed,
@@ -27,10 +27,6 @@ from tests.daemon.relay.observing import (
 from tests.daemon.stage import ONE, Logs
 from tests.policy.onnx_models import recorded
 from tests.policy.weights import module_weights
-
-if TYPE_CHECKING:
-    from ospbridge.rllink.dialects import Dialect
-    from ospbridge.rllink.messages import Weights
 
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 NUMBER = spaces.Box(-1, 1, (1,))

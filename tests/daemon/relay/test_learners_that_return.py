@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import trio
 
 from ospbridge.errors import SessionLost
 from ospbridge.rllink.connecting import Limits
-from ospbridge.rllink.messages import SetConfig
+from ospbridge.rllink.messages import EpisodeFragment, ModuleWeights, SetConfig
 from tests.daemon.relay.driving import until
 from tests.daemon.relay.learner import TOLD, TinyLearner, Told, driving
 from tests.daemon.stage import Logs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ospbridge.rllink.messages import EpisodeFragment, ModuleWeights
 
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 

@@ -6,9 +6,11 @@ import errno
 import os
 import socket
 import ssl
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -32,10 +34,6 @@ from tests.daemon.relay.observing import Server, listening, showing
 from tests.daemon.running import Daemon
 from tests.daemon.stage import Logs
 from tests.in_threads import in_thread
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
-    from pathlib import Path
 
 pytestmark = pytest.mark.loopback
 FAULTS = {

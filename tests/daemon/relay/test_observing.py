@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,12 +30,6 @@ from tests.daemon.relay.observing import (
     status,
 )
 from tests.daemon.stage import ONE, TWO, FakeSession, Logs, conductor_of, inputs
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ospbridge.rllink.messages import EpisodeFragment
-
 
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 

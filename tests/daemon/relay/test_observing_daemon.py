@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -13,17 +15,12 @@ from click.testing import CliRunner
 
 from ospbridge.cli import main
 from ospbridge.errors import OspBridgeError
+from ospbridge.record.episode import RecordedEpisode
 from ospbridge.record.reading import read_recording
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.daemon.relay.driving import WITHIN
 from tests.daemon.running import Daemon, SinkProcess, until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from ospbridge.record.episode import RecordedEpisode
 
 pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("runtime_directory")]
 SHORT = 'name = "short"\n[[agent]]\n[agent.episode]\nmax_steps = 20\n'

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -19,13 +21,8 @@ from tests.daemon.relay.driving import WITHIN
 from tests.daemon.relay.observing import Server, listening, showing
 from tests.policy.weights import module_weights
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
-
-    Handler = Callable[[trio.SocketStream], Awaitable[None]]
-
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
+Handler = Callable[[trio.SocketStream], Awaitable[None]]
 BOTH = pytest.mark.parametrize("dialect", [JSON, MSGPACK], ids=lambda dialect: dialect.name)
 CONFIG = SetConfig(env_steps_per_sample=10, force_on_policy=True)
 

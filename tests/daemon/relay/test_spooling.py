@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,11 +29,6 @@ from tests.daemon.relay.observing import (
     status,
 )
 from tests.daemon.stage import Logs, inputs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 pytestmark = [pytest.mark.loopback, pytest.mark.trio]
 WITHIN = 30.0
