@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ospbridge.bench.exercise import Exercise
-from ospbridge.cli.numbers import NumberRange
-from ospbridge.cli.options import with_options
+from ospbridge.cli.options import NumberRange, with_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable

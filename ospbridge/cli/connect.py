@@ -10,10 +10,8 @@ import click
 from ospbridge.cli.config import config_option
 from ospbridge.cli.configured import configuration
 from ospbridge.cli.dashboard import dashboard, dashboard_options
-from ospbridge.cli.descriptors import allow_many
-from ospbridge.cli.garbage import collect_seldom
 from ospbridge.cli.joining import joining_options
-from ospbridge.cli.serving import serving_options
+from ospbridge.cli.serving import allow_many, collect_seldom, serving_options
 from ospbridge.cli.stopping import run_until_asked
 from ospbridge.cli.upstream import upstream_options
 

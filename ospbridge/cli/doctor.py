@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ospbridge.cli.hub_options import tls_options
 from ospbridge.cli.options import (
     SimulatorAddress,
     json_option,
     timeout_option,
+    tls_options,
     trace_option,
     tracing,
     waiting_told,

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from ospbridge.cli.output import note
-from ospbridge.cli.progress import bar_of
+from ospbridge.cli.output import bar_of, note
 from ospbridge.cli.stopping import stoppable
 from ospbridge.text import pluralize
 

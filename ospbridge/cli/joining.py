@@ -9,9 +9,9 @@ import click
 
 from ospbridge.cli.completion import scenarios
 from ospbridge.cli.launching import Launch, launch_from
-from ospbridge.cli.numbers import NumberRange
 from ospbridge.cli.options import (
     LONGEST,
+    NumberRange,
     SimulatorAddress,
     limit_option,
     profile_option,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from ospbridge.cli.numbers import NumberRange
 from ospbridge.cli.stopping import uninterrupted
 
 if TYPE_CHECKING:
@@ -33,14 +33,17 @@ else:
 __all__ = [
     "LONGEST",
     "CloseNames",
+    "NumberRange",
     "SimulatorAccess",
     "SimulatorAddress",
+    "hub_named_by_option",
     "json_option",
     "limit_option",
     "log_options",
     "profile_option",
     "simulator_options",
     "timeout_option",
+    "tls_options",
     "trace_option",
     "tracing",
     "waiting_told",
@@ -52,6 +55,17 @@ LONGEST: Final = 86_400.0
 """Seconds: the largest limit that options take."""
 SILENCE: Final = 1.0
 """Seconds after which a user who waits is told for what."""
+
+
+class NumberRange(click.FloatRange):
+    """``click.FloatRange`` without NaN, which no limit of click's own keeps out: every comparison with it is false."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number. Raises click.BadParameter."""
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a valid float range.", param, ctx)
+        return number
 
 
 class SimulatorAddress(EndpointType):
@@ -265,3 +279,40 @@ class CloseNames(click.Group):
             hint = f" Did you mean {' or '.join(repr(match) for match in close)}?" if close else ""
             raise click.UsageError(f"No such command {name!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
+
+
+@contextlib.contextmanager
+def hub_named_by_option() -> Iterator[None]:
+    """Around an attempt to reach a daemon: where none is found, tell how a command, and not Python, names one."""
+    from ospbridge.errors import HubNotFound
+
+    try:
+        yield
+    except HubNotFound as error:
+        if error.hint == HubNotFound.default_hint:
+            error.hint = "start it with `ospbridge connect`, or name it with --hub unix:PATH"
+        raise
+
+
+def tls_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add them; they arrive as one ``tls``, None where none was said. Raises ConfigurationError where one lacks."""
+
+    @functools.wraps(function)
+    def with_files(
+        *args: Any, tls_cert: str | None, tls_key: str | None, tls_ca: str | None, **rest: Any
+    ) -> Any:
+        tls = None
+        if tls_cert or tls_key or tls_ca:
+            from ospbridge.transport.tls import TlsFiles
+
+            tls = TlsFiles.of(tls_cert, tls_key, tls_ca)
+        return function(*args, tls=tls, **rest)
+
+    return with_options(with_files, _TLS_OPTIONS)
+
+
+_TLS_OPTIONS = (
+    click.option("--tls-cert", metavar="FILE", help="Our certificate for a hub on another host, as PEM."),
+    click.option("--tls-key", metavar="FILE", help="The key of that certificate, as PEM."),
+    click.option("--tls-ca", metavar="FILE", help="The CA that the daemon's certificate must come from."),
+)

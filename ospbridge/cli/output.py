@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
@@ -15,12 +16,13 @@ import click
 from ospbridge.text import LINE, NAME, printable, writable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ospbridge.interface import InterfaceValue
 
 __all__ = [
     "Column",
+    "bar_of",
     "note",
     "number",
     "print_json",
@@ -164,3 +166,20 @@ def short_float(value: float) -> str:
     import numpy as np
 
     return str(np.float32(value)).removesuffix(".0")
+
+
+@contextmanager
+def bar_of(label: str) -> Iterator[Callable[[int, int], None]]:
+    """What is called with how much is done, and of how much; the bar appears with the first call."""
+    with ExitStack() as stack:
+        bar: Any = None
+
+        def progress(done: int, of: int) -> None:
+            nonlocal bar
+            if bar is None:
+                bar = stack.enter_context(
+                    click.progressbar(length=of, label=label, file=sys.stderr, hidden=not sys.stderr.isatty())
+                )
+            bar.update(done - bar.pos)
+
+        yield progress

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ospbridge.cli.progress import bar_of
+from ospbridge.cli.output import bar_of
 
 __all__ = ["plot"]
 

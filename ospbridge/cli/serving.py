@@ -1,8 +1,14 @@
-"""What `ospbridge connect` is told of itself, beside simulators and upstreams: its log, and what it lets others see."""
+"""What `ospbridge connect` is told of itself, beside simulators and upstreams: its log, and what it lets others see.
+
+And what programs that run for days settle before they begin: descriptors, and Python's collector of reference cycles.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import gc
+import resource
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -17,7 +23,13 @@ if TYPE_CHECKING:
 else:
     ListeningType = click.ParamType  # became generic after the oldest click that serves
 
-__all__ = ["ListeningAddress", "serving_options"]
+__all__ = ["ListeningAddress", "allow_many", "collect_seldom", "serving_options"]
+
+AFTER: Final = 20_000
+"""Objects that may be made, and not freed, until it looks through them: Python's own 700 are there after a few steps of
+many agents, or a fraction of an episode, and hardly any of them is garbage."""
+ENOUGH: Final = 65_536
+"""Sixteen hubs with all the connections that each takes, and what these share with the daemon."""
 
 
 class ListeningAddress(ListeningType):
@@ -59,3 +71,25 @@ _OPTIONS = (
         help="Serve metrics to Prometheus at http://HOST:PORT/metrics. Default host: 127.0.0.1.",
     ),
 )
+
+
+def collect_seldom() -> None:
+    """Have it look after more new objects, and never again at what is there by now: the modules and their code."""
+    gc.collect()
+    gc.freeze()
+    _, *others = gc.get_threshold()
+    gc.set_threshold(AFTER, *others)
+
+
+def allow_many() -> None:
+    """As many as the system lets this user have.
+
+    The usual 1,024 are for programs that use ``select``, and the environments of several simulators may need more: the
+    one that takes the last would keep the daemon from its simulators and from its recordings.
+    """
+    # A service manager may forbid it, as in our units, which say LimitNOFILE= themselves.
+    with suppress(OSError, ValueError):
+        allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = ENOUGH if most == resource.RLIM_INFINITY else min(ENOUGH, most)
+        if allowed != resource.RLIM_INFINITY and allowed < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))

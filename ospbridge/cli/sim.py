@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ospbridge.cli.completion import scenarios
-from ospbridge.cli.numbers import NumberRange
+from ospbridge.cli.options import NumberRange
 from ospbridge.cli.stopping import deaf
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ospbridge.cli.garbage import collect_seldom
 from ospbridge.cli.options import log_options
 from ospbridge.cli.server_options import largest_option
+from ospbridge.cli.serving import collect_seldom
 from ospbridge.cli.stopping import run_until_asked
 
 if TYPE_CHECKING:

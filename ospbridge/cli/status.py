@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ospbridge.cli.hub_options import hub_named_by_option, tls_options
-from ospbridge.cli.numbers import NumberRange
-from ospbridge.cli.options import json_option
+from ospbridge.cli.options import NumberRange, hub_named_by_option, json_option, tls_options
 from ospbridge.cli.output import say
 from ospbridge.text import pluralize, printable
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ospbridge.cli.hub_options import hub_named_by_option, tls_options
-from ospbridge.cli.numbers import NumberRange
+from ospbridge.cli.options import NumberRange, hub_named_by_option, tls_options
 from ospbridge.cli.stopping import stoppable
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from ospbridge.cli.numbers import NumberRange
-from ospbridge.cli.options import CloseNames, json_option
+from ospbridge.cli.options import CloseNames, NumberRange, json_option
 from ospbridge.cli.output import note
 from ospbridge.cli.trace_choosing import Choice, choosing
 from ospbridge.cli.trace_filter import filter_

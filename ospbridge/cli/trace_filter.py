@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ospbridge.cli.output import note
-from ospbridge.cli.progress import bar_of
+from ospbridge.cli.output import bar_of, note
 from ospbridge.cli.stopping import stoppable
 from ospbridge.cli.trace_choosing import Choice, choosing
 from ospbridge.text import pluralize

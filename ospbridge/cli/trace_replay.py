@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ospbridge.cli.numbers import NumberRange
+from ospbridge.cli.options import NumberRange
 from ospbridge.cli.output import note
 from ospbridge.cli.stopping import deaf
 
@@ -50,7 +50,7 @@ def replay(  # noqa: PLR0917  # click passes options by name
     gets the same answers, datagram for datagram; differences are reported on standard error. SIGTERM and Ctrl-C end it
     with exit code 0.
     """
-    from ospbridge.cli.progress import bar_of
+    from ospbridge.cli.output import bar_of
     from ospbridge.errors import ConfigurationError
     from ospbridge.observe.trace import read_trace
     from ospbridge.simulator.replay_script import read_scripts

@@ -25,7 +25,7 @@ def print_summary(file: Path, choice: Choice, *, slow: float, as_json: bool) -> 
 
     import numpy as np
 
-    from ospbridge.cli.progress import bar_of
+    from ospbridge.cli.output import bar_of
     from ospbridge.observe.trace import read_trace
     from ospbridge.observe.trace_round_trips import round_trips
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ospbridge.cli.numbers import NumberRange
-from ospbridge.cli.options import LONGEST, CloseNames, json_option, simulator_options
+from ospbridge.cli.options import LONGEST, CloseNames, NumberRange, json_option, simulator_options
 from ospbridge.cli.output import Column, note, print_json, print_json_line, print_table, say
 from ospbridge.cli.stopping import stoppable
 from ospbridge.text import printable

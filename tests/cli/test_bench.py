@@ -50,6 +50,7 @@ def test_fleet_says_what_each_number_of_simulators_gains() -> None:
 
 
 @pytest.mark.loopback
+@pytest.mark.filterwarnings("ignore:.*still waiting:UserWarning")  # a busy machine starts a daemon slowly
 def test_hub_says_what_the_daemon_does_and_can_be_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the extra [plot] is not installed")
     picture = tmp_path / "hub.svg"
