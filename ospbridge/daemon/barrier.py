@@ -99,7 +99,7 @@ class StepBarrier:
 
     @property
     def awaits_watched_only(self) -> bool:
-        """Somebody plays, and what is missing for the next step comes from connections that a ``HubWatch`` reads."""
+        """Somebody plays, and what is missing for the next step comes from connections that one look reads."""
         playing = self._lockstep.playing
         return (
             bool(playing) and self._supervisor.busy_since is None and all(a.driver.watched for a in playing)

@@ -11,14 +11,16 @@ An attachment changes its state by the rows of ``TRANSITIONS`` alone. Time is an
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from ospbridge.daemon.attachment import OUT_OF_REACH, Attachment, Driver, Episode, HeldAgent, State, choose
-from ospbridge.daemon.resets import NextReset, ResetRequest, SuspendedDeadlines, blocked_by_same_thread
 from ospbridge.errors import AgentsInUse, BarrierStuck, OspBridgeError, SessionLost, TaskError
+from ospbridge.interface import DrawnSeed
 from ospbridge.osp.timing import Limits
 from ospbridge.text import listed
 
@@ -30,8 +32,10 @@ if TYPE_CHECKING:
     from ospbridge.interface import Match, StepOutcome
     from ospbridge.task.base import Task
 
-__all__ = ["TRANSITIONS", "Event", "LockStep", "ResetPolicy"]
+__all__ = ["TRANSITIONS", "Event", "LockStep", "ResetPolicy", "SuspendedDeadlines"]
 
+GRACE: Final = 2.0
+"""Seconds that a due reset waits for those whose episode is over and who have not asked yet."""
 SAME_THREAD_GRACE: Final = 1.0
 """Seconds after which a wait that nobody can end, since one thread drives both sides, is an error."""
 
@@ -87,6 +91,135 @@ TRANSITIONS: Final = {
 """What may happen to an attachment in a state, and nothing else. A step that does not end its episode changes none."""
 
 
+class SuspendedDeadlines:
+    """Deadlines stand still while a driver waits for its weights, for as long as it may; several may at once.
+
+    All times are in seconds. ``elapsed`` is a clock of which deadlines are reckoned.
+    """
+
+    def __init__(self) -> None:
+        self.suspensions: dict[object, tuple[float, str]] = {}
+        """Until when, and why, by who has not resumed yet."""
+        self._suspended = 0.0
+        """Seconds in all, until ``_counted``."""
+        self._counted = 0.0
+
+    def suspend(self, who: object, now: float, seconds: float, reason: str) -> None:
+        """For ``seconds`` at most, or until ``who`` resumes."""
+        self._count(now)
+        self.suspensions[who] = (now + seconds, reason)
+
+    def resume(self, who: object, now: float) -> None:
+        """``who`` waits no more. Safe to call again."""
+        self._count(now)
+        self.suspensions.pop(who, None)
+
+    @property
+    def reason(self) -> str:
+        """Why, by who may wait longest."""
+        return max(self.suspensions.values())[1] if self.suspensions else ""
+
+    def until(self, who: object) -> float:
+        """Until when ``who`` may wait; 0 where it does not."""
+        return self.suspensions.get(who, (0.0, ""))[0]
+
+    def left(self, now: float) -> float:
+        """Seconds that deadlines may still stand; 0 where they run."""
+        return max((until - now for until, _ in self.suspensions.values() if until > now), default=0.0)
+
+    def next_end(self, now: float) -> float:
+        """When the next of them may wait no longer; infinity where nobody does."""
+        return min((until for until, _ in self.suspensions.values() if until > now), default=math.inf)
+
+    def elapsed(self, now: float) -> float:
+        """``now``, less all the time for which deadlines stood."""
+        if self.suspensions:
+            self._count(now)
+        return now - self._suspended
+
+    def ends(self, deadline: float, now: float) -> float:
+        """When a deadline on the clock of ``elapsed`` is over, if nobody resumes before it must."""
+        return now + deadline - self.elapsed(now) + self.left(now)
+
+    def _count(self, now: float) -> None:
+        if self.suspensions:
+            latest = max(self.suspensions.values())[0]
+            self._suspended += max(0.0, min(now, latest) - self._counted)
+        self._counted = now
+
+
+@dataclass(frozen=True, slots=True)
+class _ResetRequest:
+    """An attachment's."""
+
+    seed: int
+    """0: don't care."""
+    asked: float
+    deadline: float
+    """On the clock of ``SuspendedDeadlines.elapsed``."""
+    steps: int
+    """Of the simulator until then."""
+
+
+class _NextReset:
+    """It stays from one reset to the next. ``quorum``: how many must wait for the very first."""
+
+    def __init__(self, quorum: int, deadlines: SuspendedDeadlines) -> None:
+        self.quorum = quorum
+        self.grace = GRACE
+        self.requests: dict[Attachment, _ResetRequest] = {}
+        """Of those who wait, the latest last."""
+        self.begun = False
+        """A reset has run: the quorum has been met."""
+        self.doubt = ""
+        """Why episodes that it ends cannot be trusted; empty where nothing is known against them."""
+        self.quiet_since = 0.0
+        """When the latest episode ended."""
+        self._deadlines = deadlines
+
+    @property
+    def wanted_seed(self) -> int:
+        """0: don't care. The latest counts, but none that was drawn behind one that was given."""
+        wanted = 0
+        for request in self.requests.values():
+            given = wanted and not isinstance(wanted, DrawnSeed)
+            if request.seed and not (given and isinstance(request.seed, DrawnSeed)):
+                wanted = request.seed
+        return wanted
+
+    @property
+    def grace_ends(self) -> float:
+        """Until when a reset is held for those who are expected to ask for it too."""
+        asked = min((request.asked for request in self.requests.values()), default=0.0)
+        return max(self.quiet_since, asked) + self.grace
+
+    def due(self, attachments: Iterable[Attachment], now: float) -> bool:
+        """Enough wait, and nobody else of ``attachments`` is expected: an episode that has ended may bring one more.
+
+        A thread that waits for one cannot ask for another. Who suspends deadlines asks when it has its weights, and
+        would have to wait for the others' next episodes otherwise.
+        """
+        waiting = self.requests
+        if not waiting or (not self.begun and len(waiting) < self.quorum):
+            return False
+        grace = now < self.grace_ends
+        return not any(
+            a.state is State.DONE
+            and (grace or now < self._deadlines.until(a.driver))
+            and not a.held.missing
+            and not any(_blocked_by_same_thread(a, w) for w in waiting)
+            for a in attachments
+        )
+
+
+def _blocked_by_same_thread(one: Attachment, waiting: Attachment) -> bool:
+    """``one`` belongs to the very thread that waits for ``waiting``: it can do nothing meanwhile."""
+    if one is waiting or one.thread != waiting.thread:
+        return False
+    # Drivers of the relay have no thread of their own, and are of one process although none waits for another.
+    return one.driver is waiting.driver or (one.thread != 0 and one.driver.same_process(waiting.driver))
+
+
 class LockStep:
     """``on_episode(attachment, how, reason)`` is called for each episode that ends. ``limits``: of steps and resets."""
 
@@ -113,7 +246,7 @@ class LockStep:
         self.steps = 0
         """Of the simulator, with those after resets."""
         self.deadlines = SuspendedDeadlines()
-        self.next_reset = NextReset(quorum, self.deadlines)
+        self.next_reset = _NextReset(quorum, self.deadlines)
         self._limits = limits or Limits()
         self._step_deadline: float | None = None
         """When those are too slow for whom others wait; None: nobody waits."""
@@ -383,7 +516,7 @@ class LockStep:
             attachment.feedback = None
             attachment.thread = thread
             self._move(attachment, Event.ASK)
-            self.next_reset.requests[attachment] = ResetRequest(seed, now, deadline, self.steps)
+            self.next_reset.requests[attachment] = _ResetRequest(seed, now, deadline, self.steps)
 
     def _displace(self, attachment: Attachment, now: float) -> None:
         """Another environment of its process drives its agent from now on."""
@@ -492,7 +625,7 @@ class LockStep:
     def _waits_for_itself(self, attachment: Attachment) -> AgentsInUse | None:
         """A thread that waits for one agent's reset while it plays another waits for itself."""
         for other in self.playing:
-            if not other.acted and blocked_by_same_thread(other, attachment):
+            if not other.acted and _blocked_by_same_thread(other, attachment):
                 return AgentsInUse(
                     f"agent {attachment.name!r} waits for the reset, which waits for the episode of agent "
                     f"{other.name!r}, which the same thread plays"

@@ -10,8 +10,7 @@ import pytest
 
 from ospbridge.daemon import lockstep as machine
 from ospbridge.daemon.attachment import Attachment, Driver, State
-from ospbridge.daemon.lockstep import TRANSITIONS, Event, LockStep, ResetPolicy
-from ospbridge.daemon.resets import GRACE
+from ospbridge.daemon.lockstep import GRACE, TRANSITIONS, Event, LockStep, ResetPolicy
 from ospbridge.errors import AgentNotFound, AgentsInUse, AgentTaken, BarrierStuck, TaskError, ValueRejected
 from ospbridge.interface import DrawnSeed, StepOutcome
 from ospbridge.osp.timing import Limits

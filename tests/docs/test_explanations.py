@@ -12,8 +12,8 @@ import pytest
 from ospbridge.cli.conformance import DEVIATIONS
 from ospbridge.cli.upstream import LEARNING
 from ospbridge.daemon.attachment import State
+from ospbridge.daemon.lockstep import GRACE
 from ospbridge.daemon.relay.link import LEARN_WITHIN, LINGER, LINGER_LESS
-from ospbridge.daemon.resets import GRACE
 from ospbridge.interface import DEFAULT_PORT
 from ospbridge.osp import client, clock_reading, notices, reset, restore, step
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile

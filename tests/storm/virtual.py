@@ -18,7 +18,7 @@ import greenback
 import trio
 import trio.testing
 
-import ospbridge.daemon.hub.watch
+import ospbridge.daemon.hub.connection
 import ospbridge.daemon.relay.link
 import ospbridge.daemon.service
 import ospbridge.envs.sharing
@@ -183,7 +183,7 @@ async def virtual(seed: int) -> AsyncIterator[Kernel]:
             "time": clock,
             "signal": _instead(signal, set_wakeup_fd=lambda *_, **__: -1),
         },
-        ospbridge.daemon.hub.watch: {"select": polls, "monotonic": trio.current_time},
+        ospbridge.daemon.hub.connection: {"select": polls, "monotonic": trio.current_time},
         ospbridge.daemon.service: {"HubSocket": HubListener},
         ospbridge.session.rebuild: {
             "monotonic": trio.current_time,

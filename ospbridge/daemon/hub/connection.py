@@ -1,13 +1,17 @@
-"""One environment's connection to the hub: reads requests, has them carried out, sends the replies.
+"""Environments' connections to the hub: requests are read and carried out, replies are sent.
 
-Its task rests until it is needed. A step is not its business as long as all goes well: the watch over the hub's
+The task of a connection rests until it is needed. A step is not its business as long as all goes well: one look at all
 connections hands in what has come, the action is taken at once, and whoever runs the step has the reply sent. So the
-common case needs no switch of tasks; whatever else happens wakes the task, which then does the same with all care.
+common case needs no switch of tasks; whatever else happens wakes the task, which then does the same with all care. And
+while steps come thick and fast one of the tasks leads: it looks again and again, runs the steps that are due, and lets
+the scheduler have its turn every few milliseconds.
 """
 
 from __future__ import annotations
 
+import select
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -36,22 +40,24 @@ from ospbridge.hub.requests import (
     Step,
 )
 from ospbridge.observe import logs
+from ospbridge.transport.spinning import Spinning
 from ospbridge.transport.unix import peer_pid
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Sequence
+    from typing import Never
 
     import numpy as np
     from numpy.typing import NDArray
 
     from ospbridge.daemon.attachment import Attachment
+    from ospbridge.daemon.barrier import StepBarrier
     from ospbridge.daemon.conductor import Conductor
     from ospbridge.daemon.hub.answers import LoneStep
-    from ospbridge.daemon.hub.watch import HubWatch
     from ospbridge.hub.status import StatusReply
 
-__all__ = ["HubConnection"]
+__all__ = ["HubConnection", "HubWatch"]
 
 log = logs.get(__name__)
 PATIENCE: Final = 10.0
@@ -60,6 +66,21 @@ MORE: Final = 64
 """Bytes that are asked for beyond a request that is known: with any of them there is more to read."""
 LONGEST_NAME: Final = 200
 """Characters of a client's name that are kept."""
+MOST_AT_ONCE: Final = 128
+"""Connections that one look tells about."""
+SPINS: Final = 100
+"""Looks before one that waits, at most: some 50 us in which no other task runs."""
+CORES: Final = 3
+"""Of the environment, the daemon and the simulator: with fewer, spinning here delays the one that is waited for."""
+LINGER: Final = 0.001
+"""Seconds that whoever leads waits for the next request in its look, in which no other task runs."""
+GIVE_WAY: Final = 0.004
+"""Seconds after which whoever leads lets other tasks have their turn; steps do so too, while they are waited for."""
+AT_ONCE: Final = 10e-6
+"""Seconds in which nobody has slept."""
+LONGEST_REST: Final = 64
+"""Times that nobody leads, at most, after looks in vain: more with each of them."""
+GONE: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 
 
 class HubStream:
@@ -452,6 +473,144 @@ class HubConnection:
             self._lot.unpark_all()
             assert self._watch is not None
             self._watch.woke = True
+
+
+class HubWatch:
+    """Of one hub. ``spin``: whether a task may lead, and with a core for it look several times before it waits.
+
+    A connection is told of once for all that has come: it must read until nothing is there before it rests.
+    """
+
+    def __init__(self, barrier: StepBarrier, *, spin: bool) -> None:
+        self.read_elsewhere = 0
+        """Connections whose tasks wait for their requests themselves."""
+        self.woke = False
+        """A task has something to do, and waits for its turn."""
+        self._barrier = barrier
+        self._lingers = spin
+        self._spinning = Spinning(SPINS, enabled=spin, cores=CORES)
+        self._epoll = select.epoll()
+        self._watched: dict[int, HubConnection] = {}
+        self.led = False
+        """Somebody looks for all, and runs the steps that are due."""
+        self._prompt = False
+        """The next request was there before it was waited for, as where the environment has the daemon's own core."""
+        self._slept = 0.0
+        """Seconds of the latest look, without what was done about what it found."""
+        self._in_vain = 0
+        self._not_again = 0
+
+    def add(self, descriptor: int, connection: HubConnection, *, reads: bool) -> None:
+        """Look after a connection; where it does not ``read`` through the watch only whether it hangs up."""
+        self._watched[descriptor] = connection
+        self.read_elsewhere += not reads
+        wanted = select.EPOLLIN if reads else 0
+        self._epoll.register(descriptor, wanted | select.EPOLLRDHUP | select.EPOLLET)
+
+    def remove(self, descriptor: int, *, reads: bool) -> None:
+        """Its descriptor is closed, and has left the epoll set by itself."""
+        del self._watched[descriptor]
+        self.read_elsewhere -= not reads
+
+    def look(self, seconds: float = 0.0, mine: HubConnection | None = None) -> bool:
+        """Hand out what has come, or comes within so many seconds in which nothing else runs. False: nothing did.
+
+        ``mine``: whose task looks, and runs what its own request has ``begun`` before anything else.
+        """
+        asked = monotonic()
+        events = self._epoll.poll(seconds, MOST_AT_ONCE)
+        self._slept = monotonic() - asked
+        if not events:
+            return False
+        watched = self._watched
+        now = trio.current_time()
+        for descriptor, which in events:
+            connection = watched.get(descriptor)
+            if connection is None:
+                continue
+            if which & GONE:
+                connection.hung_up()
+            connection.readable(now, at_once=connection is mine)
+        return True
+
+    async def run(self) -> Never:
+        """Look whenever there is something to see and nobody leads."""
+        while True:
+            await trio.lowlevel.wait_readable(self._epoll.fileno())
+            self.look()
+            if not self.led:
+                self._barrier.summon()
+
+    async def lead(self, mine: HubConnection) -> None:
+        """Look for all, and run the steps that are due, until the task of ``mine`` is needed or it does not pay."""
+        if self.led or not self._pays():
+            return
+        self.led = True
+        barrier = self._barrier
+        clock = trio.lowlevel.current_clock().current_time
+        now = looked = checked = clock()
+        try:
+            while not mine.needed:
+                if barrier.due:
+                    if not mine.acting:
+                        # Its client may want something else while the step lasts.
+                        return
+                    await barrier.run()
+                elif (
+                    not (self._prompt and not mine.acting and mine.readable(now, at_once=True))
+                    # It may have acted already, or nothing has come for it.
+                    and not self._look_long(mine)
+                ):
+                    self._in_vain = min(2 * self._in_vain + 1, LONGEST_REST)
+                    self._not_again = self._in_vain
+                    return
+                if barrier.begun:
+                    await barrier.run()
+                now = clock()
+                if self.woke or now - looked > GIVE_WAY:
+                    # Others have their turn, here and in the scheduler: steps have seen to that while they were waited
+                    # for, where nobody waits for it as now.
+                    self.look()
+                    looked = now
+                    if self.woke or now - max(checked, barrier.yielded_at) > GIVE_WAY:
+                        self.woke = False
+                        await trio.lowlevel.checkpoint()
+                        checked = clock()
+                    if not self._lingering_harms_nobody:
+                        return
+        finally:
+            self.led = False
+            barrier.summon()
+
+    def _look_long(self, mine: HubConnection) -> bool:
+        spinning = self._spinning
+        for _ in range(spinning.tries):
+            if self.look(0.0, mine):
+                spinning.paid()
+                return True
+        found = self.look(LINGER, mine)
+        spinning.in_vain(self._slept)
+        self._prompt = found and self._slept < AT_ONCE
+        if found:
+            self._in_vain = 0
+        return found
+
+    def _pays(self) -> bool:
+        if not self._lingers or not self._lingering_harms_nobody:
+            return False
+        if self._not_again:
+            self._not_again -= 1
+            return False
+        return True
+
+    @property
+    def _lingering_harms_nobody(self) -> bool:
+        """All that the next step waits for comes through the watch."""
+        return not self.read_elsewhere and self._barrier.awaits_watched_only
+
+    def close(self) -> None:
+        """Look no more."""
+        self._epoll.close()
 
 
 def _unfit(why: str) -> RemoteProtocolError:

@@ -15,8 +15,7 @@ import trio
 
 import ospbridge
 from ospbridge.daemon.attachment import FREE
-from ospbridge.daemon.hub.connection import HubConnection
-from ospbridge.daemon.hub.watch import HubWatch
+from ospbridge.daemon.hub.connection import HubConnection, HubWatch
 from ospbridge.errors import ConfigurationError, HubError
 from ospbridge.hub.framing import encode
 from ospbridge.hub.replies import Refusal

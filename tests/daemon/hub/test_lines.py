@@ -16,7 +16,6 @@ import trio
 
 from ospbridge.daemon import barrier
 from ospbridge.daemon.hub import connection as hub_connection
-from ospbridge.daemon.hub import watch as hub_watch
 from ospbridge.daemon.hub.connection import HubConnection
 from ospbridge.daemon.lockstep import ResetPolicy
 from ospbridge.hub.replies import Attached, Feedbacks, Refusal
@@ -296,7 +295,7 @@ def test_an_action_that_comes_while_the_leader_gives_way_is_stepped_at_once(
     document: UdpSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # It gives way after each step, and nobody else would have the step run for a long time.
-    monkeypatch.setattr(hub_watch, "LINGER", 0.0)
+    monkeypatch.setattr(hub_connection, "LINGER", 0.0)
     monkeypatch.setattr(barrier, "LASTS", 1000.0)
     with LocalDaemon(document.address, spin=True) as daemon:
         play("agent1", 300)
@@ -309,7 +308,7 @@ def test_an_action_that_comes_while_the_leader_gives_way_is_stepped_at_once(
 def test_one_that_hangs_up_in_such_a_step_leaves_the_agent_to_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(hub_watch, "LINGER", 0.3)
+    monkeypatch.setattr(hub_connection, "LINGER", 0.3)
     world = SyntheticWorld(2, 3, agents=1, think=0.02)
     with (
         UdpSimulator(world, port=0, profile=DOCUMENT) as simulator,
@@ -329,7 +328,7 @@ def test_who_drives_all_agents_has_their_steps_taken_at_once(
     document: UdpSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # However slow this machine is, who leads goes on leading.
-    monkeypatch.setattr(hub_watch, "LINGER", 0.3)
+    monkeypatch.setattr(hub_connection, "LINGER", 0.3)
     taken: Counter[bool] = Counter()
     step = barrier.StepBarrier.step_at_once
 
