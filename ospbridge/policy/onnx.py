@@ -70,6 +70,15 @@ _WITHIN: Final[dict[str, dict[int, str]]] = {
 }
 """Which fields of a message lead on, and to what."""
 _EXTERNAL_DATA, _DATA_LOCATION = 13, 14
+MOST_TENSORS: Final = 32
+MOST_OPERATORS: Final = 64
+MOST_DIMENSIONS: Final = 16
+LONGEST_NAME: Final = 80
+_VARINT, _LENGTH = 0, 2
+_ELEMENTS: Final = {1: "float32", 6: "int32", 7: "int64", 9: "bool", 10: "float16", 11: "float64"}
+_Span = tuple[int, int]
+_ERRORS_ONLY: Final = 3
+_FLOATS: Final = "tensor(float)"
 
 
 def check_model(data: bytes, *, most_work: int = MOST_WORK) -> None:
@@ -180,14 +189,6 @@ def _varint(view: memoryview, at: int) -> tuple[int, int]:
     raise ValueError("a number has more than ten bytes")
 
 
-MOST_TENSORS: Final = 32
-MOST_OPERATORS: Final = 64
-MOST_DIMENSIONS: Final = 16
-LONGEST_NAME: Final = 80
-_VARINT, _LENGTH = 0, 2
-_ELEMENTS: Final = {1: "float32", 6: "int32", 7: "int64", 9: "bool", 10: "float16", 11: "float64"}
-
-
 @dataclass(frozen=True, slots=True)
 class TensorType:
     """An input or output. A dimension of any size is a text, empty where it has no name."""
@@ -223,9 +224,6 @@ def read_signature(model: bytes) -> Signature:
         raise ConfigurationError(
             f"the ONNX model of {len(model)} bytes is damaged: {error}", hint="export the policy again"
         ) from None
-
-
-_Span = tuple[int, int]
 
 
 def _signature(view: memoryview) -> Signature:
@@ -289,10 +287,6 @@ def _tensor(view: memoryview, span: _Span) -> TensorType:
     return TensorType(
         _text(view, span, 1), _ELEMENTS.get(element, f"element type {element}"), tuple(dimensions)
     )
-
-
-_ERRORS_ONLY: Final = 3
-_FLOATS: Final = "tensor(float)"
 
 
 class OnnxModule:

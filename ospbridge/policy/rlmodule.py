@@ -41,6 +41,34 @@ Activation: TypeAlias = "Callable[[NDArray[np.float32]], None]"
 """Changes a float32 array of any shape in place."""
 
 _erf: Final[Callable[[Any], Any]] = np.frompyfunc(math.erf, 1, 1)
+LOG_STD: Final = "pi.log_std"
+CLIP: Final = "pi.log_std_clip_param_const"
+_HEAD: Final = "pi."
+_ENCODERS: Final = ("encoder.actor_encoder.", "encoder.encoder.")
+_OTHER_ENCODERS: Final = ("encoder.", "pi_encoder.")
+"""Of DQN, and of SAC and CQL: nobody here acts from these."""
+_FIRST: Final = ("net.mlp.0.weight", "tokenizer.net.mlp.0.weight")
+"""Where observations come in: below the encoder, or before an LSTM."""
+_PLACE: Final = re.compile(r"net\.mlp\.(\d{1,4})\.(weight|bias)")
+_SUPPORTED: Final = (
+    "supported are RLlib's own PPO modules without LSTM and CNN (fcnet_hiddens, head_fcnet_hiddens, layer norm, "
+    "vf_share_layers, free_log_std); for any other, export the policy as an ONNX file or, while RLlib trains it, let "
+    "RLlib's own env runners attach, or your own programs act"
+)
+_MEMORIES: Final = frozenset({"lstm", "gru", "tokenizer"})
+_FORGETFUL: Final = (
+    "nothing here carries what it remembers from step to step, and no ONNX file would change that: train a policy "
+    "without memory (use_lstm=False)"
+)
+_WHOLE_STATE: Final = "the whole state of the RLModule is needed"
+_ELSEWHERE: Final = {
+    "lstm": "an LSTM",
+    "gru": "a GRU",
+    "cnn": "a CNN",
+    "tokenizer": "the tokenizer of an LSTM",
+}
+_EPSILON: Final = 1e-3
+_DEFAULT_CLIP: Final = 20.0
 
 
 def _tanh(x: NDArray[np.float32]) -> None:
@@ -98,34 +126,6 @@ def activation(name: str) -> Activation | None:
             f"there is no activation {name!r} here",
             hint=f"one of {', '.join(ACTIVATIONS)}; for any other, export the policy as an ONNX file",
         ) from None
-
-
-LOG_STD: Final = "pi.log_std"
-CLIP: Final = "pi.log_std_clip_param_const"
-_HEAD: Final = "pi."
-_ENCODERS: Final = ("encoder.actor_encoder.", "encoder.encoder.")
-_OTHER_ENCODERS: Final = ("encoder.", "pi_encoder.")
-"""Of DQN, and of SAC and CQL: nobody here acts from these."""
-_FIRST: Final = ("net.mlp.0.weight", "tokenizer.net.mlp.0.weight")
-"""Where observations come in: below the encoder, or before an LSTM."""
-_PLACE: Final = re.compile(r"net\.mlp\.(\d{1,4})\.(weight|bias)")
-_SUPPORTED: Final = (
-    "supported are RLlib's own PPO modules without LSTM and CNN (fcnet_hiddens, head_fcnet_hiddens, layer norm, "
-    "vf_share_layers, free_log_std); for any other, export the policy as an ONNX file or, while RLlib trains it, let "
-    "RLlib's own env runners attach, or your own programs act"
-)
-_MEMORIES: Final = frozenset({"lstm", "gru", "tokenizer"})
-_FORGETFUL: Final = (
-    "nothing here carries what it remembers from step to step, and no ONNX file would change that: train a policy "
-    "without memory (use_lstm=False)"
-)
-_WHOLE_STATE: Final = "the whole state of the RLModule is needed"
-_ELSEWHERE: Final = {
-    "lstm": "an LSTM",
-    "gru": "a GRU",
-    "cnn": "a CNN",
-    "tokenizer": "the tokenizer of an LSTM",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,10 +293,6 @@ def _normalised(weights: Mapping[str, NDArray[Any]], layer: Layer, key: str, gap
     require_shape(weights, weight, (layer.outputs,))
     require_shape(weights, bias, (layer.outputs,))
     return replace(layer, norm_weight=weight, norm_bias=bias)
-
-
-_EPSILON: Final = 1e-3
-_DEFAULT_CLIP: Final = 20.0
 
 
 class NumpyModule:

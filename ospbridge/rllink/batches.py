@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["NOTHING_MORE", "RLLIB", "BatchMode", "Needs", "check_fragment", "check_fragments", "cut", "split"]
 
 HINT: Final = "the episode was not sent: a server of RLlink does not survive a bad one"
+MESSAGE: Final = 200
+"""Bytes around the episodes of a message, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,10 +146,6 @@ def _finite(fragment: EpisodeFragment, name: str) -> None:
     raise LocalProtocolError(
         f"episode {fragment.id!r}, row {row} of {name}: {array[row]} is not finite", hint=HINT
     )
-
-
-MESSAGE: Final = 200
-"""Bytes around the episodes of a message, at most."""
 
 
 class BatchMode(StrEnum):

@@ -25,6 +25,11 @@ RECYCLING: Final = 5.05
 """Seconds for which a real server listens to nobody after a connection ended, and a little more."""
 POLL: Final = 0.02
 """Seconds between two questions whether the weights are new."""
+REFUSED_AGAIN: Final = 1.0
+"""Seconds until the next try, doubled with each, where nobody listens: it costs the server nothing."""
+LONGEST_REFUSED: Final = 5.0
+LONGEST_PAUSE: Final = 60.0
+JITTER: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +50,6 @@ class Limits:
             value = getattr(self, name)
             if not 0 < value < float("inf"):
                 raise ValueError(f"{name} limit must be a positive number of seconds, got {value!r}")
-
-
-REFUSED_AGAIN: Final = 1.0
-"""Seconds until the next try, doubled with each, where nobody listens: it costs the server nothing."""
-LONGEST_REFUSED: Final = 5.0
-LONGEST_PAUSE: Final = 60.0
-JITTER: Final = 0.1
 
 
 class End(Enum):

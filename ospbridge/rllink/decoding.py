@@ -58,25 +58,10 @@ __all__ = [
 LONGEST_SHOWN: Final = 60
 LONGEST_TOLD: Final = 500
 """Bytes of a message about what a peer sent: names that are in it are the peer's choice."""
-
-
-class Misfit(Exception):
-    """A value that the protocol does not allow. Dialects turn it into RemoteProtocolError, with the bytes."""
-
-
 _repr: Final = reprlib.Repr()
 _repr.maxlist = _repr.maxtuple = _repr.maxdict = 3
 _repr.maxlevel = 2
 _repr.maxstring = _repr.maxother = _repr.maxlong = 40
-
-
-def shown(value: Any) -> str:
-    """A value's type and, in short, the value. Its cost does not depend on the size of what came."""
-    if isinstance(value, (bytes, bytearray)):
-        return f"{len(value)} bytes [{bytes(value[:16]).hex(' ')}{' ...' if len(value) > 16 else ''}]"
-    return f"{type(value).__name__} {_repr.repr(value)[:LONGEST_SHOWN]}"
-
-
 DTYPES: Final = {
     name: np.dtype(name)
     for name in (
@@ -88,6 +73,30 @@ DTYPES: Final = {
 }
 MOST_DIMENSIONS: Final = 8
 LARGEST_DIMENSION: Final = 2**31 - 1
+LARGEST_NUMBER: Final = 2**63 - 1
+KEYS_SHOWN: Final = 12
+LARGEST_MODEL: Final = 256 * 1024 * 1024
+"""Bytes that a compressed model may have when it is decompressed."""
+GZIP_MAGIC: Final = b"\x1f\x8b"
+GZIP_FORMAT: Final = 31
+"""What zlib calls the format of gzip, with its largest window."""
+LONGEST_NAME: Final = 100
+LONGEST_KEY: Final = 1000
+"""Characters of the name of an array; RLlib's own have some 50."""
+DEFAULT_MODULE: Final = "default_policy"
+SEQ_NO: Final = "weights_seq_no"
+STEPS: Final = ("env_steps_per_sample", "env_steps", "timesteps")
+
+
+class Misfit(Exception):
+    """A value that the protocol does not allow. Dialects turn it into RemoteProtocolError, with the bytes."""
+
+
+def shown(value: Any) -> str:
+    """A value's type and, in short, the value. Its cost does not depend on the size of what came."""
+    if isinstance(value, (bytes, bytearray)):
+        return f"{len(value)} bytes [{bytes(value[:16]).hex(' ')}{' ...' if len(value) > 16 else ''}]"
+    return f"{type(value).__name__} {_repr.repr(value)[:LONGEST_SHOWN]}"
 
 
 def packed(array: NDArray[Any]) -> dict[bytes, Any]:
@@ -191,10 +200,6 @@ def _shape(value: Any, where: str) -> tuple[int, ...]:
         if type(length) is not int or not 0 <= length <= LARGEST_DIMENSION:
             raise Misfit(f"the shape of {where} must be counts, got {shown(value)}")
     return tuple(value)
-
-
-LARGEST_NUMBER: Final = 2**63 - 1
-KEYS_SHOWN: Final = 12
 
 
 class Fields:
@@ -301,19 +306,6 @@ def _buffered(value: Any, where: str) -> NDArray[Any]:
     if array.ndim == 0 or lookback > len(array):
         raise Misfit(f"{where}: lookback must be at most the {array.shape} of its data, got {lookback}")
     return array[lookback:]
-
-
-LARGEST_MODEL: Final = 256 * 1024 * 1024
-"""Bytes that a compressed model may have when it is decompressed."""
-GZIP_MAGIC: Final = b"\x1f\x8b"
-GZIP_FORMAT: Final = 31
-"""What zlib calls the format of gzip, with its largest window."""
-LONGEST_NAME: Final = 100
-LONGEST_KEY: Final = 1000
-"""Characters of the name of an array; RLlib's own have some 50."""
-DEFAULT_MODULE: Final = "default_policy"
-SEQ_NO: Final = "weights_seq_no"
-STEPS: Final = ("env_steps_per_sample", "env_steps", "timesteps")
 
 
 def message_of(value: Any) -> Message:

@@ -57,6 +57,19 @@ _SIZES: Final = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 
 """Of those that say how long they are, in so many bytes: of bytes, extensions and texts."""
 _EXTENSIONS: Final = frozenset({0xC7, 0xC8, 0xC9})
 """They have one byte more, a type."""
+_NAMES: Final[dict[type[Any], str]] = {
+    Ping: "PING",
+    Pong: "PONG",
+    GetConfig: "GET_CONFIG",
+    GetState: "GET_STATE",
+    SetConfig: "SET_CONFIG",
+    SetState: "SET_STATE",
+    Episodes: "EPISODES",
+    EpisodesAndGetState: "EPISODES_AND_GET_STATE",
+}
+_pack: Final = msgspec.msgpack.Encoder()
+_unpack: Final = msgspec.msgpack.Decoder()
+_CHECKSUM: Final = struct.Struct("<I")
 
 
 def _lengths() -> tuple[int, ...]:
@@ -104,20 +117,6 @@ def check_json(body: bytes | bytearray | memoryview, most: int = MOST_VALUES) ->
 
 def _too_many(size: int, most: int) -> Misfit:
     return Misfit(f"a message of {size} bytes holds more than {most} values")
-
-
-_NAMES: Final[dict[type[Any], str]] = {
-    Ping: "PING",
-    Pong: "PONG",
-    GetConfig: "GET_CONFIG",
-    GetState: "GET_STATE",
-    SetConfig: "SET_CONFIG",
-    SetState: "SET_STATE",
-    Episodes: "EPISODES",
-    EpisodesAndGetState: "EPISODES_AND_GET_STATE",
-}
-_pack: Final = msgspec.msgpack.Encoder()
-_unpack: Final = msgspec.msgpack.Decoder()
 
 
 class Dialect(ABC):
@@ -424,9 +423,6 @@ def _numbers(fragment: EpisodeFragment) -> tuple[int, int]:
 def _zipped(model: bytes) -> bytes:
     compressor = zlib.compressobj(9, zlib.DEFLATED, GZIP_FORMAT)
     return compressor.compress(model) + compressor.flush()
-
-
-_CHECKSUM: Final = struct.Struct("<I")
 
 
 def packed_up(fragment: EpisodeFragment) -> bytes:

@@ -68,6 +68,15 @@ POLICY: Final = (-1.0, 1.0)
 
 MOST_BOUNDS: Final = 8
 """Inputs whose bounds are told."""
+log = logs.get(__name__)
+SINK: Final = "ospbridge sink"
+"""How the server begins its name that learns nothing, and takes what comes."""
+MOST_LOST: Final = 2
+"""Connections in a row that may be lost over the question: a server that gives no weights is sent all the same then."""
+NEAR: Final = 0.01
+"""So far, and by so much of it, logarithms may differ: the float32 of others are not added up as ours are."""
+EDGE: Final = 0.99
+"""Beyond it float32 does not tell how far from 0 an action was before it was squashed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -255,13 +264,6 @@ def require_same_actions(kind: Kind, said: SaidSpaces, weights: Description) -> 
         )
 
 
-log = logs.get(__name__)
-SINK: Final = "ospbridge sink"
-"""How the server begins its name that learns nothing, and takes what comes."""
-MOST_LOST: Final = 2
-"""Connections in a row that may be lost over the question: a server that gives no weights is sent all the same then."""
-
-
 class Fitting:
     """Of one upstream. ``ask`` before ``misfit``. ``read_pickle``: its spaces are looked for in its settings, too."""
 
@@ -391,12 +393,6 @@ class Fitting:
         action = action_of(fragment)
         other = actions_misfit(action, said, found) if action is not None else ""
         return f"its actions are {action}, the server learns for {other}" if other else ""
-
-
-NEAR: Final = 0.01
-"""So far, and by so much of it, logarithms may differ: the float32 of others are not added up as ours are."""
-EDGE: Final = 0.99
-"""Beyond it float32 does not tell how far from 0 an action was before it was squashed."""
 
 
 def why_improbable(fragment: EpisodeFragment, space: Space) -> str:

@@ -66,6 +66,33 @@ if TYPE_CHECKING:
 
 __all__ = ["Driving", "DrivingLoop", "Gathering"]
 
+log = logs.get(__name__)
+LOOK_AGAIN: Final = 0.2
+"""Seconds between looks for agents that are not there yet, or taken."""
+RECOVER: Final = 1.0
+"""Seconds after a reset or a step that failed."""
+UNFIT_AGENTS: Final = 10.0
+"""Seconds until agents that the policy cannot act for are looked at again."""
+LONG: Final = 2
+"""Batches that an episode may be longer than, before that is told."""
+LONGEST: Final = 100_000
+"""Steps of an episode where only whole ones are learned from: it is truncated then."""
+ENDLESS: Final = (
+    "end episodes with max_steps or terminated in the scenario, or learn from parts of them: --rllink-batch-mode "
+    "truncate_episodes"
+)
+FEW: Final = (
+    "they play on when weights come; a server never answers a batch that is smaller than its own: see "
+    "--rllink-env-steps, and the learner's log"
+)
+OTHERWISE: Final = (
+    "use RLlib's own PPO module with the activations that it says; normalize and stack observations in the scenario "
+    "(normalize, frame_stack) instead of by connectors; or let RLlib's own env runners attach to the hub; or say "
+    "--rllink-play-anyway"
+)
+UNFIT: Final = 10.0
+"""Seconds until weights that do not fit are asked for again."""
+
 
 class Gathering:
     """The loops call ``begin``, ``lived`` and ``end``, whoever learns ``gathered`` and ``go_on``."""
@@ -123,27 +150,6 @@ class Gathering:
         self.whole = whole
         self.due = False
         self._loops.unpark_all()
-
-
-log = logs.get(__name__)
-LOOK_AGAIN: Final = 0.2
-"""Seconds between looks for agents that are not there yet, or taken."""
-RECOVER: Final = 1.0
-"""Seconds after a reset or a step that failed."""
-UNFIT_AGENTS: Final = 10.0
-"""Seconds until agents that the policy cannot act for are looked at again."""
-LONG: Final = 2
-"""Batches that an episode may be longer than, before that is told."""
-LONGEST: Final = 100_000
-"""Steps of an episode where only whole ones are learned from: it is truncated then."""
-ENDLESS: Final = (
-    "end episodes with max_steps or terminated in the scenario, or learn from parts of them: --rllink-batch-mode "
-    "truncate_episodes"
-)
-FEW: Final = (
-    "they play on when weights come; a server never answers a batch that is smaller than its own: see "
-    "--rllink-env-steps, and the learner's log"
-)
 
 
 class DrivingLoop:
@@ -304,7 +310,6 @@ class DrivingLoop:
     def _tell_long(self, steps: int) -> None:
         """A batch is due, and waits for the end of an episode of so many steps."""
         wanted = self._driving.learner.wanted
-        assert wanted is not None
         if not self._told_long and steps >= LONG * wanted.env_steps:
             self._told_long = True
             log.warning("nothing is learned before an episode ends", steps=steps, hint=ENDLESS)
@@ -322,15 +327,6 @@ class DrivingLoop:
                 self.conductor.rest(actors.playing, why)
                 actors.cut()
                 await self._gathering.resumed()
-
-
-OTHERWISE: Final = (
-    "use RLlib's own PPO module with the activations that it says; normalize and stack observations in the scenario "
-    "(normalize, frame_stack) instead of by connectors; or let RLlib's own env runners attach to the hub; or say "
-    "--rllink-play-anyway"
-)
-UNFIT: Final = 10.0
-"""Seconds until weights that do not fit are asked for again."""
 
 
 @dataclass(slots=True)
@@ -459,7 +455,6 @@ class Driving:
     async def _make(self, kind: Kind, weights: Weights) -> None:
         """Another policy, as the server makes it of these. Raises ConfigurationError where it does not fit."""
         wanted = self.learner.wanted
-        assert wanted is not None
         making = wanted.making
         if making.otherwise:
             raise ConfigurationError(
@@ -492,7 +487,6 @@ class Driving:
     def _tell_assumed(self, kind: Kind, weights: Weights) -> None:
         """What nobody said, where it matters to these agents and weights."""
         wanted = self.learner.wanted
-        assert wanted is not None
         making = wanted.making
         assumed: dict[str, object] = {}
         if "env_steps" in wanted.assumed:
@@ -522,7 +516,6 @@ class Driving:
     def _tell_bounds(self, kind: Kind) -> None:
         """That the server's settings have other bounds: a policy that is stretched to ours acts otherwise elsewhere."""
         wanted = self.learner.wanted
-        assert wanted is not None
         making = wanted.making
         other = other_bounds(kind, making.spaces)
         if other and (making.normalize_actions or making.clip_actions):
@@ -537,7 +530,6 @@ class Driving:
     def _tell_numbers(self, kind: Kind) -> None:
         """That these agents' actions may end a server of RLlib's, if it is an old one."""
         wanted, connection = self.learner.wanted, self._link.connected
-        assert wanted is not None
         if isinstance(kind.action, BoxSpace) and connection is not None and not wanted.named:
             tell_numbers(str(self._link.address), connection.dialect, actions_of(kind.action))
 
@@ -584,7 +576,6 @@ class Driving:
             if loop.actors is not None:
                 self.keep(loop.actors.take())
         wanted = self.learner.wanted
-        assert wanted is not None
         if self._steps_pending >= wanted.env_steps:
             batch, self._pending = self._pending, []
             weights = await self.learner.learn(batch, wait=not self._acts_on)
@@ -592,7 +583,6 @@ class Driving:
                 await self._new_weights(weights)
             else:
                 wanted = self.learner.wanted
-                assert wanted is not None
                 self._pending = batch
                 self._drop_old(wanted)
                 missing = wanted.env_steps - self._steps_pending
@@ -633,11 +623,10 @@ class Driving:
         acting = self._acting
         assert acting is not None
         wanted = self.learner.wanted
-        if wanted is not None and wanted.making != acting.making:
+        if wanted.making != acting.making:
             await self._make(acting.kind, weights)
         else:
-            if wanted is not None:
-                await self._require_same_actions(acting.kind, wanted, weights)
+            await self._require_same_actions(acting.kind, wanted, weights)
             await run_apart(_work(weights), acting.policy.load, weights.policy)
         everybody = [loop.actors for loop in self._loops if loop.actors is not None]
         assert not any(actors.steps for actors in everybody), "new weights came in the middle of a batch"
@@ -647,7 +636,6 @@ class Driving:
 
     def _go_on(self) -> None:
         wanted = self.learner.wanted
-        assert wanted is not None
         self.gathering.go_on(wanted.env_steps - self._steps_pending, whole=self._whole(wanted))
 
     def _whole(self, wanted: Wanted) -> bool:

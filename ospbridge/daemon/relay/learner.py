@@ -125,7 +125,7 @@ class Learner:
         """Steps that nobody could learn from any more, or that could not be sent."""
         self.trouble = ""
         """Why no weights will come for a batch, as far as its settings tell; empty where some came."""
-        self.wanted: Wanted | None = None
+        self._wanted: Wanted | None = None
         self._upstream = upstream
         self._link = link
         self._asked: Connection | None = None
@@ -142,14 +142,20 @@ class Learner:
         self._was_read = False
         """The batch was, and is not sent again to a server that has yet to learn from it."""
 
+    @property
+    def wanted(self) -> Wanted:
+        """What the server wants; it has given weights before."""
+        assert self._wanted is not None
+        return self._wanted
+
     # --- what the server is like -------------------------------------------------------------------------------------
 
     async def _needs(self, connection: Connection) -> Wanted:
         """Of the server at this connection. Raises what keeps it from telling."""
-        if self.wanted is None or self._asked is not connection:
-            self.wanted = self._read(await connection.perform(get_config))
+        if self._wanted is None or self._asked is not connection:
+            self._wanted = self._read(await connection.perform(get_config))
             self._asked = connection
-        return self.wanted
+        return self._wanted
 
     def _read(self, config: SetConfig) -> Wanted:
         """What the user said counts most, then what the server says, then RLlib's defaults."""

@@ -66,6 +66,26 @@ HEAD_ACTIVATION: Final = "relu"
 """That of its head, if it has hidden layers: RLlib's own default."""
 NORMALIZE_ACTIONS: Final = True
 """Whether a policy acts within [-1, 1]: RLlib's own default."""
+log = logs.get(__name__)
+T = TypeVar("T")
+APART: Final = 64 * 1024
+"""Bytes of what a server sent that are decoded, or built from, on the event loop."""
+READ_AT_ONCE: Final = 256 * 1024
+SENT_AT_ONCE: Final = 64 * 1024
+CONNECT_WITHIN: Final = 10.0
+"""Seconds for TCP and TLS to come about."""
+LEAVE_WITHIN: Final = 1.5
+"""Seconds for what was sent to arrive when a connection is left."""
+READ_OUT_WITHIN: Final = 0.5
+"""Seconds for what was said before a connection broke to be read."""
+LEARN_WITHIN: Final = 30.0
+"""Seconds to wait for weights that are due when a connection is given up: some servers do not survive it otherwise."""
+LEARN_SOON: Final = 0.75
+"""So long it is waited for them when the daemon ends, too; another process waits on then, ..."""
+LINGER: Final = 600.0
+"""... for so many seconds, ..."""
+LINGER_LESS: Final = 60.0
+"""... or for so many where the daemon goes on, and has given the connection up."""
 
 
 class Mode(StrEnum):
@@ -134,28 +154,6 @@ class Upstream:
 
     def __str__(self) -> str:
         return f"{self.mode} {self.address}"
-
-
-T = TypeVar("T")
-log = logs.get(__name__)
-APART: Final = 64 * 1024
-"""Bytes of what a server sent that are decoded, or built from, on the event loop."""
-READ_AT_ONCE: Final = 256 * 1024
-SENT_AT_ONCE: Final = 64 * 1024
-CONNECT_WITHIN: Final = 10.0
-"""Seconds for TCP and TLS to come about."""
-LEAVE_WITHIN: Final = 1.5
-"""Seconds for what was sent to arrive when a connection is left."""
-READ_OUT_WITHIN: Final = 0.5
-"""Seconds for what was said before a connection broke to be read."""
-LEARN_WITHIN: Final = 30.0
-"""Seconds to wait for weights that are due when a connection is given up: some servers do not survive it otherwise."""
-LEARN_SOON: Final = 0.75
-"""So long it is waited for them when the daemon ends, too; another process waits on then, ..."""
-LINGER: Final = 600.0
-"""... for so many seconds, ..."""
-LINGER_LESS: Final = 60.0
-"""... or for so many where the daemon goes on, and has given the connection up."""
 
 
 async def run_apart(size: float, function: Callable[..., T], *arguments: Any) -> T:

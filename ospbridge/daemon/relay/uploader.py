@@ -65,6 +65,27 @@ __all__ = [
 
 TRIES: Final = 3
 """Failures in a row until something else is tried."""
+log = logs.get(__name__)
+MOST_STEPS: Final = 10_000
+"""Of a delivery, unless one episode alone has more."""
+FEW_STEPS: Final = 1000
+"""With fewer than that a delivery waits for more, for a while."""
+LINGER: Final = 0.5
+"""Seconds of that while."""
+LARGEST_DELIVERY: Final = 2 * 2**20
+"""Bytes of a delivery, unless one episode alone has more."""
+MISFIT: Final = 30.0
+"""Seconds until experience that does not fit the upstream is looked at again, unless another server comes sooner."""
+UNREADABLE: Final = 10.0
+"""Seconds until a spool that cannot be read is tried again."""
+LONGEST: Final = 50_000
+"""Steps of an episode that is sent in one piece."""
+LARGEST: Final = 8 * 2**20
+"""Bytes of an episode that is sent in one piece."""
+DOUBT_EVERY: Final = 0.1
+"""Seconds between episodes whose annotations are computed again: what is wrong with one is wrong with all."""
+LOOK_AGAIN: Final = 5.0
+"""Seconds between looks at how the spool stands."""
 
 
 class Turn(Enum):
@@ -140,21 +161,6 @@ class Suspicion:
                 self._one_by_one_until = 0
         self._suspect = 0
         return guilty
-
-
-log = logs.get(__name__)
-MOST_STEPS: Final = 10_000
-"""Of a delivery, unless one episode alone has more."""
-FEW_STEPS: Final = 1000
-"""With fewer than that a delivery waits for more, for a while."""
-LINGER: Final = 0.5
-"""Seconds of that while."""
-LARGEST_DELIVERY: Final = 2 * 2**20
-"""Bytes of a delivery, unless one episode alone has more."""
-MISFIT: Final = 30.0
-"""Seconds until experience that does not fit the upstream is looked at again, unless another server comes sooner."""
-UNREADABLE: Final = 10.0
-"""Seconds until a spool that cannot be read is tried again."""
 
 
 class Shipping:
@@ -395,16 +401,6 @@ def _content(entry: Entry) -> EpisodeFragment:
     if entry.damage:
         raise ConfigurationError(entry.damage, hint="see whether the disk fails")
     return entry.content if isinstance(entry.content, EpisodeFragment) else unpacked(entry.body)
-
-
-LONGEST: Final = 50_000
-"""Steps of an episode that is sent in one piece."""
-LARGEST: Final = 8 * 2**20
-"""Bytes of an episode that is sent in one piece."""
-DOUBT_EVERY: Final = 0.1
-"""Seconds between episodes whose annotations are computed again: what is wrong with one is wrong with all."""
-LOOK_AGAIN: Final = 5.0
-"""Seconds between looks at how the spool stands."""
 
 
 class Observing:
