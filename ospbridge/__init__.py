@@ -13,7 +13,7 @@ __all__ = ["__version__"]
 
 
 def _register() -> None:
-    from ospbridge.envs.registration import register_envs
+    from ospbridge.envs import register_envs
 
     register_envs()
 

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -37,6 +37,7 @@ __all__ = [
     "chosen",
     "fits",
     "several",
+    "step_info",
 ]
 
 DEFAULT_PORT = 45454
@@ -232,6 +233,26 @@ Space: TypeAlias = BoxSpace | DiscreteSpace
 """What an environment's space is made from; no gymnasium needed."""
 
 
+def step_info(
+    seed: int,
+    infos: dict[str, float],
+    *,
+    events: Sequence[str] = (),
+    values: Mapping[str, str] | None = None,
+    restored: bool = False,
+    reason: str = "",
+) -> dict[str, Any]:
+    """What an environment tells beside observation and reward: always these keys."""
+    return {
+        "osp_seed": seed,
+        "infos": infos,
+        "events": events,
+        "values": {} if values is None else values,
+        "restored": restored,
+        "reason": reason,
+    }
+
+
 class PlainInfo(dict[str, Any]):
     """The info of a step with nothing to tell but numbers, without their names; shared, so that nobody changes it."""
 
@@ -257,14 +278,7 @@ class Feedback(msgspec.Struct):
         cls, observation: NDArray[np.float32], reason: str, *, seed: int, info_names: Iterable[str]
     ) -> Self:
         """The honest end of an episode whose last step cannot be told: the last observation again."""
-        info = {
-            "osp_seed": seed,
-            "infos": dict.fromkeys(info_names, float("nan")),
-            "events": (),
-            "values": {},
-            "restored": False,
-            "reason": reason,
-        }
+        info = step_info(seed, dict.fromkeys(info_names, float("nan")), reason=reason)
         return cls(observation, truncated=True, reason=reason, info=info)
 
     @property

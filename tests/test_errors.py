@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ospbridge
-from ospbridge.envs.noticing import tell, tell_of_doubt
+from ospbridge.envs.conventions import tell, tell_of_doubt
 from ospbridge.errors import (
     AgentNotFound,
     AgentTaken,

@@ -104,12 +104,12 @@ SECTIONS: Final = (
             Listed(
                 "ospbridge.session.hub_client",
                 "HubClient",
-                ("connect", "attach", "observe", "status", "close"),
+                ("connect", "observe", "status", "close"),
             ),
             Listed(
-                "ospbridge.session.hub_client",
+                "ospbridge.envs.hub",
                 "AgentHandle",
-                ("reset", "step", "close", "interface", "observation_space", "action_space"),
+                ("attach", "reset", "step", "close", "interface", "observation_space", "action_space"),
             ),
             Listed("ospbridge.interface", "Feedback"),
             Listed("ospbridge.interface", "BoxSpace", called=True),

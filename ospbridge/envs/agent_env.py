@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 import gymnasium
 import numpy as np
 
-from ospbridge.envs.annotating import not_annotated
-from ospbridge.envs.arguments import told_apart
-from ospbridge.envs.copying import not_copied
-from ospbridge.envs.env_spec import spec_of_agent
-from ospbridge.envs.joining import Joining
-from ospbridge.envs.noticing import tell_of_doubt
-from ospbridge.envs.options import DEFAULTS, Options
+from ospbridge.envs.annotations import annotate
+from ospbridge.envs.connect import Connector
+from ospbridge.envs.conventions import drawn_seed, gym_space, not_copied, osp_seed, tell_of_doubt
+from ospbridge.envs.options import DEFAULTS, Options, validate_arguments
 from ospbridge.envs.panel import FPS, no_render_mode, render_modes
-from ospbridge.envs.seeding import drawn_seed, osp_seed
-from ospbridge.envs.spaces import gym_space
 from ospbridge.errors import OspBridgeError, SessionClosed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ospbridge.envs.seat import Seat
-    from ospbridge.envs.watched import WatchedSeat
+    from ospbridge.envs.backend import Backend
+    from ospbridge.envs.observers import RecordingBackend
     from ospbridge.interface import AgentInterface
-    from ospbridge.session.hub_client import NextNote
 
 __all__ = ["AgentEnv"]
 
@@ -55,7 +50,7 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
 
     metadata: dict[str, Any] = {"render_modes": render_modes(), "render_fps": FPS}  # noqa: RUF012  # as gymnasium.Env declares it
 
-    @told_apart
+    @validate_arguments
     def __init__(
         self,
         simulator: str | None = None,
@@ -65,31 +60,25 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
         **given: Unpack[Options],
     ) -> None:
         options = DEFAULTS | given
-        joining = Joining(simulator, bridge, options)
-        render_mode, record = options["render_mode"], joining.record
-        self.render_mode = render_mode
-        self._watched: WatchedSeat | None = None
-        self._simulator = simulator
-        self._next_note: NextNote | None = None
-        self._seat: Seat | None = None
-        seat: Seat
-        if joining.direct:
-            seat = joining.direct_seat(agent)
-        else:
-            seat = attached = joining.hub_seat(agent)
-            self._next_note = attached.next_note
-        self._seat = seat
-        if record is not None or render_mode is not None:
-            from ospbridge.envs.watched import WatchedSeat
+        connector = Connector(simulator, bridge, options)
+        self.render_mode = options["render_mode"]
+        self._recording: RecordingBackend | None = None
+        self._backend: Backend | None = None
+        backend: Backend = connector.one(agent)
+        if connector.record is not None or self.render_mode is not None:
+            from ospbridge.envs.observers import RecordingBackend, spec_of_agent
 
-            seat = self._seat = self._watched = WatchedSeat(
-                seat, joining.addresses[0], record, render_mode, spec_of_agent(self)
+            backend = self._recording = RecordingBackend(
+                backend, connector.addresses[0], connector.record, self.render_mode, spec_of_agent(self)
             )
-        self.interface: AgentInterface = seat.interface
+        self._backend = backend
         # Also when the environment is never closed: collected, or alive when the interpreter exits.
-        self._finalizer = weakref.finalize(self, seat.close)
-        self.observation_space = gym_space(seat.observation_space)
-        self.action_space = gym_space(seat.action_space)
+        self._finalizer = weakref.finalize(self, backend.close)
+        self._annotate = partial(annotate, list(backend.next_notes.values()), simulator)
+        ((self._name, taken),) = backend.agents.items()
+        self.interface: AgentInterface = taken.interface
+        self.observation_space = gym_space(taken.observation_space)
+        self.action_space = gym_space(taken.action_space)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -97,18 +86,18 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
         """Reset the world (of all agents: OSP resets are global). Raises BarrierStuck where others do not reset."""
         super().reset(seed=seed)
         effective = drawn_seed(self.np_random) if seed is None else osp_seed(seed)
-        feedback = self._open().reset(effective)
+        feedback = self._open().reset(effective)[self._name]
         if feedback.reason:
             tell_of_doubt([feedback])
         return feedback.observation, feedback.info
 
     def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         """One step of the world. What the bridge cuts is truncated, never terminated."""
-        seat = self._seat
-        if seat is None:
-            seat = self._open()
+        backend = self._backend
+        if backend is None:
+            backend = self._open()
         try:
-            feedback = seat.step(action)
+            feedback = backend.step_one(action)
             return (
                 feedback.observation,
                 feedback.reward,
@@ -119,7 +108,7 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
         except OspBridgeError:
             raise
         except BaseException:
-            seat.cancel_step()
+            backend.cancel_step()
             raise
 
     def annotate(
@@ -139,25 +128,28 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
         not finite or has another size than before, UsageError where the environment was not made with
         ``annotates=True``.
         """
-        if self._next_note is None:
-            raise not_annotated(self._simulator)
-        self._next_note.set(action_logp, action_dist_inputs, weights_seq_no, action)
+        self._annotate(
+            action_logp=[action_logp],
+            action_dist_inputs=[action_dist_inputs],
+            weights_seq_no=weights_seq_no,
+            action=[action],
+        )
 
     def render(self) -> Any:
         """Sensors and inputs over time: text for "ansi", uint8[720, 960, 3] for "rgb_array"."""
-        if self._watched is None or self.render_mode is None:
+        if self._recording is None or self.render_mode is None:
             raise no_render_mode()
-        return self._watched.render()
+        return self._recording.render()
 
     def close(self) -> None:
         """Give the agent back, within 2 s. Safe to call again, and from another thread than the one that steps."""
-        self._seat = None
+        self._backend = None
         self._finalizer()
 
     def __getstate__(self) -> NoReturn:
         raise not_copied(self, "gymnasium.make(env.spec)")
 
-    def _open(self) -> Seat:
-        if self._seat is None:
+    def _open(self) -> Backend:
+        if self._backend is None:
             raise SessionClosed("this environment was closed")
-        return self._seat
+        return self._backend

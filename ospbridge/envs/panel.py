@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ospbridge.envs.backend import DrivenAgent
     from ospbridge.envs.panel_picture import PanelPicture
     from ospbridge.errors import OspBridgeError
-    from ospbridge.interface import AgentInterface, Feedback, Space
+    from ospbridge.interface import Feedback
 
 __all__ = [
     "FPS",
     "HISTORY",
     "Channels",
     "Instruments",
-    "Shown",
     "check_render_mode",
     "no_render_mode",
     "render_modes",
@@ -121,20 +121,10 @@ class Channels:
         return low, high
 
 
-class Shown(Protocol):
-    """Whose sensors and inputs a panel shows."""
-
-    interface: AgentInterface
-    observation_space: BoxSpace
-    action_space: Space
-    observation_names: list[str]
-    action_names: list[str]
-
-
 class Instruments:
     """The sensors and inputs of one agent over time. They show what they are told, under ``title``."""
 
-    def __init__(self, shown: Shown, mode: str, *, title: str = "") -> None:
+    def __init__(self, shown: DrivenAgent, mode: str, *, title: str = "") -> None:
         self.title = printable(title or shown.interface.name)
         observed, acted = shown.observation_space, shown.action_space
         self.sensors = Channels(

@@ -7,15 +7,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 from gymnasium.utils.seeding import np_random
 
-from ospbridge.envs.annotating import not_annotated
-from ospbridge.envs.arguments import told_apart
-from ospbridge.envs.copying import not_copied
-from ospbridge.envs.joining import Joining
-from ospbridge.envs.noticing import tell_of_doubt
-from ospbridge.envs.options import DEFAULTS, Options, spelled_out
+from ospbridge.envs.annotations import annotate
+from ospbridge.envs.connect import Connector
+from ospbridge.envs.conventions import drawn_seed, gym_space, not_copied, osp_seed, tell_of_doubt
+from ospbridge.envs.options import DEFAULTS, Options, spelled_out, validate_arguments
 from ospbridge.envs.panel import FPS, no_render_mode, render_modes
-from ospbridge.envs.seeding import drawn_seed, osp_seed
-from ospbridge.envs.spaces import gym_space
 from ospbridge.errors import ConfigurationError, LocalProtocolError, SessionClosed
 
 try:
@@ -33,9 +29,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ospbridge.envs.groups.group import Group, NamedGroup
-    from ospbridge.envs.watched import WatchedGroup
-    from ospbridge.interface import AgentInterface, Feedback
+    from ospbridge.envs.backend import Backend
+    from ospbridge.envs.observers import RecordingBackend
+    from ospbridge.interface import Feedback
 
 __all__ = ["AgentsParallelEnv", "parallel_env"]
 
@@ -59,7 +55,7 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         "render_fps": FPS,
     }
 
-    @told_apart
+    @validate_arguments
     def __init__(
         self,
         simulator: str | None = None,
@@ -69,28 +65,29 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         **given: Unpack[Options],
     ) -> None:
         options = DEFAULTS | given
-        joining = Joining(simulator, bridge, options)
-        render_mode, record = options["render_mode"], joining.record
-        joining.only_one()
-        made: NamedGroup
-        (made,) = joining.direct_groups(agents) if joining.direct else joining.hub_groups(agents)
-        self._next_notes = made.next_notes
-        self._simulator = simulator
-        group: Group = made
-        self._watched: WatchedGroup | None = None
-        if record is not None or render_mode is not None:
-            from ospbridge.envs.watched import WatchedGroup
+        connector = Connector(simulator, bridge, options)
+        connector.only_one()
+        self.render_mode = options["render_mode"]
+        backend: Backend
+        (backend,) = connector.direct_backends(agents) if connector.direct else connector.hub_backends(agents)
+        self._recording: RecordingBackend | None = None
+        if connector.record is not None or self.render_mode is not None:
+            from ospbridge.envs.observers import RecordingBackend
 
-            group = self._watched = WatchedGroup(made, joining.addresses[0], record, render_mode)
-        self._group: Group | None = group
+            backend = self._recording = RecordingBackend(
+                backend, connector.addresses[0], connector.record, self.render_mode
+            )
+        self._backend: Backend | None = backend
         # Also when the environment is never closed: collected, or alive when the interpreter exits.
-        self._finalizer = weakref.finalize(self, group.close)
-        self.render_mode = render_mode
-        self.interfaces: dict[str, AgentInterface] = group.interfaces
-        self.possible_agents = list(group.interfaces)
+        self._finalizer = weakref.finalize(self, backend.close)
+        self._next_notes = backend.next_notes
+        self._simulator = simulator
+        self.interfaces = {name: agent.interface for name, agent in backend.agents.items()}
+        self.possible_agents = list(backend.agents)
         self.agents: list[str] = []
-        self.observation_spaces = {name: gym_space(space) for name, space in group.observation_spaces.items()}
-        self.action_spaces = {name: gym_space(space) for name, space in group.action_spaces.items()}
+        taken = backend.agents.items()
+        self.observation_spaces = {name: gym_space(agent.observation_space) for name, agent in taken}
+        self.action_spaces = {name: gym_space(agent.action_space) for name, agent in taken}
         self.np_random, _ = np_random()
         """What seeds are drawn from where a reset is given none. Wrappers look for it under this name."""
 
@@ -106,11 +103,11 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, NDArray[np.float32]], dict[str, dict[str, Any]]]:
         """Reset the world; all agents play. Raises BarrierStuck where others do not reset."""
-        group = self._open()
+        backend = self._open()
         self.agents = []
         if seed is not None:
             self.np_random, _ = np_random(seed)
-        found = group.reset(drawn_seed(self.np_random) if seed is None else osp_seed(seed))
+        found = backend.reset(drawn_seed(self.np_random) if seed is None else osp_seed(seed))
         tell_of_doubt(found.values())
         self.agents = list(self.possible_agents)
         return _own_observations(found), _own_infos(found)
@@ -125,9 +122,9 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         dict[str, dict[str, Any]],
     ]:
         """One action of every agent in ``agents``. What the bridge cuts is truncated, never terminated."""
-        # In this order: whoever closes from another thread forgets the group first.
+        # In this order: whoever closes from another thread forgets the backend first.
         playing = self.agents
-        group = self._open()
+        backend = self._open()
         if not playing:
             raise LocalProtocolError("the episodes are over, or none was begun", hint="call reset first")
         try:
@@ -144,7 +141,7 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
                 hint="give actions for env.agents, which those leave whose episode is over",
             )
         try:
-            found = group.step(actions)
+            found = backend.step(actions)
             self.agents = [name for name in playing if not found[name].over]
             return (
                 _own_observations(found),
@@ -169,38 +166,41 @@ class AgentsParallelEnv(ParallelEnv):  # type: ignore[misc]  # PettingZoo does n
         action: Mapping[str, Any] | None = None,
     ) -> None:
         """As ``AgentEnv.annotate``, by agent, of every agent in ``agents``."""
-        if not self._next_notes:
-            raise not_annotated(self._simulator)
         drawn = dict.fromkeys(self.agents) if action is None else action
-        missing = sorted(set(self.agents) - (set(action_logp) & set(action_dist_inputs) & set(drawn)))
+        names = self.agents if self._next_notes else []
+        missing = sorted(set(names) - (set(action_logp) & set(action_dist_inputs) & set(drawn)))
         if missing:
             raise LocalProtocolError(
                 f"annotations of {missing} are missing", hint="annotate the actions of env.agents"
             )
-        for name in self.agents:
-            self._next_notes[name].set(
-                action_logp[name], action_dist_inputs[name], weights_seq_no, drawn[name]
-            )
+        annotate(
+            [self._next_notes[name] for name in names],
+            self._simulator,
+            action_logp=[action_logp[name] for name in names],
+            action_dist_inputs=[action_dist_inputs[name] for name in names],
+            weights_seq_no=weights_seq_no,
+            action=[drawn[name] for name in names],
+        )
 
     def render(self) -> Any:
         """All agents' sensors and inputs over time: text for "ansi", uint8[height, width, 3] for "rgb_array"."""
-        if self._watched is None or self.render_mode is None:
+        if self._recording is None or self.render_mode is None:
             raise no_render_mode()
-        return self._watched.render()
+        return self._recording.render()
 
     def close(self) -> None:
         """Give the agents back, within 2 s. Safe to call again, and from another thread than the one that steps."""
-        self._group = None
+        self._backend = None
         self.agents = []
         self._finalizer()
 
     def __getstate__(self) -> NoReturn:
         raise not_copied(self, "parallel_env(...)")
 
-    def _open(self) -> Group:
-        if self._group is None:
+    def _open(self) -> Backend:
+        if self._backend is None:
             raise SessionClosed("this environment was closed")
-        return self._group
+        return self._backend
 
 
 @spelled_out

@@ -20,9 +20,9 @@ from typing import Any, Final
 
 import gymnasium
 
+from ospbridge.envs import AGENT_ID, SCENARIO_IDS, register_envs
 from ospbridge.envs.agent_env import AgentEnv
-from ospbridge.envs.registration import AGENT_ID, SCENARIO_IDS, register_envs
-from ospbridge.envs.tls_options import is_remote
+from ospbridge.envs.options import is_remote
 from ospbridge.errors import AgentTaken, ConfigurationError, UsageError
 from ospbridge.toml.nearest import nearest
 from ospbridge.transport.addresses import parse_endpoint

@@ -14,49 +14,146 @@ import threading
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from time import monotonic
-from typing import TYPE_CHECKING, Final
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from ospbridge.envs.clashing import check_profile, check_trace, in_use, of_another_thread
-from ospbridge.envs.terms import connect, once_they_are_there
+from ospbridge.envs.conventions import say
 from ospbridge.errors import (
     AgentNotFound,
+    AgentsInUse,
     AgentTaken,
+    ConfigurationError,
     OspBridgeError,
     OutputsIncomplete,
     QueryTimeout,
     SessionClosed,
     SessionLost,
+    SimulatorNotFound,
     StepUncertain,
+    UsageError,
 )
 from ospbridge.interface import chosen
+from ospbridge.osp.profile import profile_named
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.one_thread import OneThread
-from ospbridge.session.rebuild import Budget, PortProbe, costs_nothing
+from ospbridge.session.rebuild import Awaiting, Budget, PortProbe, costs_nothing
 from ospbridge.text import listed
+from ospbridge.transport.addresses import resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from pathlib import Path
 
-    from ospbridge.envs.terms import Terms
     from ospbridge.interface import AgentInterface, Endpoint, Match
     from ospbridge.launch.simulator import LaunchedSimulator
     from ospbridge.observe.trace import TraceWriter
     from ospbridge.osp.profile import Profile
+    from ospbridge.osp.timing import Limits
     from ospbridge.task.base import Task
 
-__all__ = ["LOSSES", "SharedSession", "acquire", "acquire_all", "acquire_launched"]
+__all__ = ["LOSSES", "ConnectOptions", "SharedSession", "acquire"]
 
+T = TypeVar("T")
+BACKOFF: Final = (0.05, 1.0)
+"""Seconds between tries to reach a simulator that is away: first, longest."""
 LOSSES: Final = (SessionLost, StepUncertain, OutputsIncomplete, QueryTimeout)
 """Errors that end an episode, truncated, and after which the session is rebuilt."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectOptions:
+    """What an environment wants of its session: of the simulator the same as those it shares it with."""
+
+    simulator: Endpoint
+    """Resolved when the environment was made, to tell simulators apart."""
+    named: Endpoint
+    """As it was given: a simulator that is started anew may have another address under the same name."""
+    profile: str
+    limits: Limits
+    spin: bool
+    wait: float
+    """Seconds to wait for a simulator that is not there, or has no agents at all."""
+
+    @property
+    def address(self) -> Endpoint:
+        """Where the simulator is by now."""
+        try:
+            return resolve(self.named)[1]
+        except (ConfigurationError, SimulatorNotFound):
+            # No name server answers, as where all of that network starts anew.
+            return self.simulator
+
+
+def _connect(
+    options: ConnectOptions,
+    trace: TraceWriter | None,
+    *,
+    wait: float,
+    budget: Budget | None = None,
+    launched: LaunchedSimulator | None = None,
+) -> BlockingSession:
+    """A session, for ``wait`` seconds where no simulator is there. Raises as ``BlockingSession.connect`` does.
+
+    ``budget`` is given back what a rebuild has cost, where the simulator was away. A wait that takes a while is told.
+    SimulatorNotStarted: it was ``launched``, and has ended or does not answer.
+    """
+    give_up = monotonic() + wait
+    awaiting = Awaiting(wait, say)
+    pause, longest = BACKOFF
+    while True:
+        try:
+            return BlockingSession.connect(
+                options.address,
+                profile=options.profile,
+                limits=options.limits,
+                spin=options.spin,
+                trace=trace,
+                ended=None if launched is None else lambda: not launched.alive,
+            )
+        except SimulatorNotFound as error:
+            if launched is not None and launched.has_ended():
+                raise launched.error("ended before it answered") from None
+            if budget is not None:
+                budget.give_back()
+                budget = None
+            if monotonic() + pause >= give_up:
+                if launched is not None:
+                    raise launched.error(f"does not answer as an OSP server: {error.message}") from None
+                error.after(awaiting.waited)
+                raise
+            awaiting.mention(error)
+        sleep(pause)
+        pause = min(2 * pause, longest)
+
+
+def _once_they_are_there(
+    find: Callable[[], T], give_up: float, *, unless: Callable[[], bool] = lambda: False
+) -> T:
+    """What is found of agents: a simulator that was just started answers before it has loaded its scene.
+
+    ``unless``: whether there is nothing to wait for, since one that has agents is not about to load others.
+    """
+    pause, longest = BACKOFF
+    awaiting = Awaiting(give_up - monotonic(), say)
+    while True:
+        try:
+            return find()
+        except AgentNotFound as error:
+            if unless():
+                raise
+            if monotonic() + pause >= give_up:
+                error.after(awaiting.waited)
+                raise
+            awaiting.mention(error)
+        sleep(pause)
+        pause = min(2 * pause, longest)
 
 
 @dataclass(slots=True, eq=False)
 class SharedSession:
     """A session with the agents it controls, mostly one, and the environments that use it."""
 
-    terms: Terms
+    options: ConnectOptions
     """Those in force: of the environment that made it, or was reset last."""
     session: BlockingSession
     agents: tuple[AgentInterface, ...]
@@ -81,7 +178,7 @@ class SharedSession:
     _rebuilding: OneThread = field(init=False)
 
     def __post_init__(self) -> None:
-        self._rebuilding = OneThread(self.terms.simulator)
+        self._rebuilding = OneThread(self.options.simulator)
 
     @property
     def agent(self) -> AgentInterface:
@@ -93,11 +190,11 @@ class SharedSession:
         there = [entry.name for entry in self.session.core.agents]
         return self.agent.name in chosen((*there, self.agent.name), (agent,))
 
-    def configure(self, terms: Terms) -> None:
+    def configure(self, options: ConnectOptions) -> None:
         """These are in force from here on, for rebuilding it too."""
-        if terms != self.terms:
-            self.terms = terms
-            self.session.configure(terms.limits, spin=terms.spin)
+        if options != self.options:
+            self.options = options
+            self.session.configure(options.limits, spin=options.spin)
 
     def give_up(self, why: OspBridgeError | str) -> None:
         """The session must be rebuilt before the next reset."""
@@ -187,13 +284,13 @@ class SharedSession:
             away = (absence is not None and absence.was_away()) or free
         if not away and not self.budget.spend(monotonic()):
             raise SessionLost(
-                f"the session with {self.terms.simulator} broke again ({self.broken}), "
+                f"the session with {self.options.simulator} broke again ({self.broken}), "
                 f"and {self.budget.capacity} rebuilds are spent",
                 hint="find out why it breaks; one more rebuild is allowed each minute",
             )
         if launched is not None and not launched.alive:
             launched.restart()
-        give_up = monotonic() + max(self.terms.wait, self.terms.limits.connect)
+        give_up = monotonic() + max(self.options.wait, self.options.limits.connect)
         try:
             agents = self._joined_again(give_up, away=away, ended=absence is not None)
         except BaseException as error:
@@ -228,7 +325,7 @@ class SharedSession:
         while True:
             wait = max(give_up - monotonic(), 0.0)
             budget = None if away or self.launched is not None else self.budget
-            session = connect(self.terms, self.trace, wait=wait, budget=budget, launched=self.launched)
+            session = _connect(self.options, self.trace, wait=wait, budget=budget, launched=self.launched)
             session.inherit(self.session)
             with _lock:
                 # Whoever closes it meanwhile has not seen this one.
@@ -250,22 +347,22 @@ class SharedSession:
 
     def _registered_again(self, give_up: float) -> tuple[AgentInterface, ...]:
         names = [agent.name for agent in self.agents]
-        return once_they_are_there(lambda: self.session.register(*names), give_up)
+        return _once_they_are_there(lambda: self.session.register(*names), give_up)
 
     def _unlike(self, agents: Sequence[AgentInterface]) -> str:
         """Why the tasks of these environments do not fit them any more; empty where they do."""
         found = self.session.profile
         if found.name != self.profile.name:
             return (
-                f"{self.terms.simulator} came back as a server of profile {found.name!r}, and the environments of this "
-                f"session were made for {self.profile.name!r}"
+                f"{self.options.simulator} came back as a server of profile {found.name!r}, and the environments of "
+                f"this session were made for {self.profile.name!r}"
             )
         changed = [repr(new.name) for old, new in zip(self.agents, agents, strict=True) if not new.like(old)]
         if not changed:
             return ""
         several = "s" if len(changed) > 1 else ""
         return (
-            f"agent{several} {listed(changed)} of {self.terms.simulator} came back with another interface after the "
+            f"agent{several} {listed(changed)} of {self.options.simulator} came back with another interface after the "
             "simulator restarted"
         )
 
@@ -278,55 +375,34 @@ while anything is waited for."""
 
 
 def acquire(
-    terms: Terms, agent: str | None, trace: Path | None = None, *, meant: Sequence[Match] = ()
+    options: ConnectOptions,
+    agents: str | Sequence[str] | None,
+    trace: Path | None = None,
+    *,
+    launched: LaunchedSimulator | None = None,
+    meant: Sequence[Match] = (),
 ) -> SharedSession:
-    """The session for ``agent`` (a name or glob; None: the only free one), made where there is none yet.
+    """The session for one agent (a name or glob; None: the only free one), made where there is none yet.
 
-    ``meant``: where several agents fit, only these.
+    Or one for all free agents that fit the globs of a sequence, which is never shared, as none with a simulator is that
+    was ``launched`` for it. ``meant``: where several agents fit, only these.
 
     Raises AgentsInUse for a second agent of one simulator in one thread, UsageError where a session that is there has
-    another profile or trace, and whatever connecting raises.
+    another profile or trace, SimulatorNotStarted, and whatever connecting raises.
     """
-    here = _of_this_thread(terms.simulator)
+    alone = agents is None or isinstance(agents, str)
+    here = [] if launched is not None else _of_this_thread(options.simulator)
     for shared in here:
-        if not shared.exclusive and (agent is None or shared.meant_by(agent)):
-            check_profile(shared, terms.profile)
-            check_trace(shared, trace)
+        if alone and not shared.exclusive and (agents is None or shared.meant_by(str(agents))):
+            _check_profile(shared, options.profile)
+            _check_trace(shared, trace)
             shared.users += 1
             return shared
     if here:
-        raise in_use(here[0], () if agent is None else (agent,), alone=not here[0].exclusive)
-    return _join(terms, lambda session: (_chosen(session, agent, meant),), trace)
-
-
-def acquire_all(
-    terms: Terms, patterns: Sequence[str], trace: Path | None = None, *, meant: Sequence[Match] = ()
-) -> SharedSession:
-    """A session for all free agents that fit, for one environment; never shared. Raises as ``acquire`` does."""
-    here = _of_this_thread(terms.simulator)
-    if here:
-        raise in_use(here[0], patterns, alone=False)
-    shared = _join(terms, lambda session: session.matching(patterns, meant=meant), trace)
-    shared.exclusive = True
-    return shared
-
-
-def acquire_launched(
-    terms: Terms,
-    agents: str | Sequence[str] | None,
-    trace: Path | None,
-    launched: LaunchedSimulator,
-    *,
-    meant: Sequence[Match] = (),
-) -> SharedSession:
-    """A session with a simulator that was launched for it: for one agent, or for all that fit globs in a sequence.
-
-    Raises as ``acquire`` does, and SimulatorNotStarted.
-    """
-    if agents is None or isinstance(agents, str):
-        return _join(terms, lambda session: (_chosen(session, agents, meant),), trace, launched)
-    shared = _join(terms, lambda session: session.matching(agents, meant=meant), trace, launched)
-    shared.exclusive = True
+        patterns = () if agents is None else (agents,) if isinstance(agents, str) else agents
+        raise _in_use(here[0], patterns, alone=alone and not here[0].exclusive)
+    shared = _join(options, partial(_chosen, agents=agents, meant=meant), trace, launched)
+    shared.exclusive = not alone
     return shared
 
 
@@ -354,8 +430,8 @@ def _of_this_thread(simulator: Endpoint) -> list[SharedSession]:
 
 
 def _join(
-    terms: Terms,
-    choose: Callable[[BlockingSession], tuple[str, ...]],
+    options: ConnectOptions,
+    choose: Callable[[BlockingSession], Sequence[str]],
     trace: Path | None,
     launched: LaunchedSimulator | None = None,
 ) -> SharedSession:
@@ -366,35 +442,35 @@ def _join(
 
             # Not before: where a session is shared, or refused, another environment may write that very file.
             writer = stack.enter_context(TraceWriter(trace))
-        session, interfaces = _joined(terms, choose, writer, launched)
+        session, interfaces = _joined(options, choose, writer, launched)
         stack.pop_all()
-    key = (_this_thread(), terms.simulator, *(interface.name for interface in interfaces))
-    shared = SharedSession(terms, session, interfaces, key, session.profile, writer, launched, users=1)
+    key = (_this_thread(), options.simulator, *(interface.name for interface in interfaces))
+    shared = SharedSession(options, session, interfaces, key, session.profile, writer, launched, users=1)
     with _lock:
         _shared[key] = shared
     return shared
 
 
 def _joined(
-    terms: Terms,
-    choose: Callable[[BlockingSession], tuple[str, ...]],
+    options: ConnectOptions,
+    choose: Callable[[BlockingSession], Sequence[str]],
     trace: TraceWriter | None,
     launched: LaunchedSimulator | None,
 ) -> tuple[BlockingSession, tuple[AgentInterface, ...]]:
     """A session with its agents. A simulator that ends meanwhile is waited for as one that is not there yet."""
-    give_up = monotonic() + terms.wait
+    give_up = monotonic() + options.wait
     while True:
         with ExitStack() as undo:
             session = undo.enter_context(
-                connect(terms, trace, wait=max(give_up - monotonic(), 0.0), launched=launched)
+                _connect(options, trace, wait=max(give_up - monotonic(), 0.0), launched=launched)
             )
             try:
-                names = once_they_are_there(
+                names = _once_they_are_there(
                     partial(choose, session), give_up, unless=partial(_has_agents, session)
                 )
                 interfaces = session.register(*names)
             except AgentTaken as error:
-                raise of_another_thread(error, session.server, _every()) or error from None
+                raise _of_another_thread(error, session.server, _every()) or error from None
             except SessionLost:
                 if launched is not None and launched.has_ended():
                     raise launched.error("ended while it was joined") from None
@@ -411,14 +487,87 @@ def _has_agents(session: BlockingSession) -> bool:
     return bool(session.core.agents)
 
 
-def _chosen(session: BlockingSession, agent: str | None, meant: Sequence[Match]) -> str:
-    names = session.matching(() if agent is None else (agent,), meant=meant)
+def _chosen(
+    session: BlockingSession, *, agents: str | Sequence[str] | None, meant: Sequence[Match]
+) -> Sequence[str]:
+    if agents is not None and not isinstance(agents, str):
+        return session.matching(agents, meant=meant)
+    names = session.matching(() if agents is None else (agents,), meant=meant)
     if len(names) == 1:
-        return names[0]
-    asked = "no agent was named" if agent is None else f"{agent!r} fits more than one agent"
+        return names
+    asked = "no agent was named" if agents is None else f"{agents!r} fits more than one agent"
     raise AgentNotFound(
         f"{asked}, and {session.server} offers {listed(names)}",
         hint=f"choose one, for instance agent={names[0]!r}",
+    )
+
+
+# --- why an environment cannot be made beside those that this process has already -----------------------------------
+
+
+def _check_profile(shared: SharedSession, asked: str) -> None:
+    """Raises UsageError where the session that is there speaks another one."""
+    wanted, spoken = profile_named(asked), shared.profile
+    if wanted is not None and wanted is not spoken:
+        raise UsageError(
+            f"profile={asked!r} was given, but {_taken_before(shared)}, which speaks {spoken.name!r}",
+            hint=f"give this one profile={spoken.name!r} or leave it out, or close the earlier one first",
+        )
+
+
+def _check_trace(shared: SharedSession, asked: Path | None) -> None:
+    """Raises UsageError where the session that is there writes another one, or none.
+
+    Where none is asked for, one that is written anyway does no harm.
+    """
+    if asked is None or (shared.trace is not None and shared.trace.path.resolve() == asked.resolve()):
+        return
+    written = "no trace" if shared.trace is None else f"its trace to {str(shared.trace.path)!r}"
+    raise UsageError(
+        f"trace={str(asked)!r} was given, but {_taken_before(shared)}, which writes {written}",
+        hint="give trace to the environment that is made first, or close that one first",
+    )
+
+
+def _taken_before(shared: SharedSession) -> str:
+    return (
+        f"an environment made earlier in this thread has agent {shared.agent.name!r} of {shared.options.simulator}, "
+        "and this one shares its session"
+    )
+
+
+def _in_use(shared: SharedSession, patterns: Sequence[str], *, alone: bool) -> AgentsInUse:
+    """The error for a second environment of a thread, which would wait for the first one.
+
+    ``alone``: each of the two has, or wants, a single agent.
+    """
+    held = "agents" if len(shared.agents) > 1 else "agent"
+    names = listed(repr(agent.name) for agent in shared.agents)
+    wanted = ", ".join(map(repr, patterns)) or "whichever is free"
+    return AgentsInUse(
+        f"an environment of this thread steps {held} {names} of {shared.options.simulator}; "
+        f"a second one, for {wanted}, would wait for it for ever",
+        # Who has made an environment of several, or is about to, needs no telling that there are such.
+        hint=""
+        if alone
+        else "close that one first, or have one environment for all agents that are to step together; others may "
+        "attach to `ospbridge connect`, each from a process of its own",
+    )
+
+
+def _of_another_thread(
+    error: AgentTaken, simulator: Endpoint, every: Iterable[SharedSession]
+) -> AgentTaken | None:
+    """The same with the environments of this process that have these agents; None where it has no such."""
+    names = {
+        agent.name for shared in every if shared.session.server == simulator for agent in shared.agents
+    }.intersection(error.agents)
+    if not names:
+        return None
+    return AgentTaken(
+        f"{error.message}; an environment that another thread of this process made has {listed(sorted(names))}",
+        hint="close that one first, or use it here too, one thread at a time",
+        agents=error.agents,
     )
 
 

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
+from ospbridge.envs.hub import AgentHandle
 from ospbridge.observe.runtime import default_hub
 from ospbridge.session.hub_client import HubClient
 from ospbridge.simulator.arena import ArenaWorld
@@ -42,7 +43,7 @@ async def test_it_shows_the_daemon_and_the_moments_of_an_agent(tmp_path: Path) -
         async with listening_to(port_of(daemon), f"?agent={agents[0]}") as events:
             kinds = {kind for kind, _, _ in await events.next("changed")}
             assert kinds == {"daemon", "simulator", "agent", "history"}
-            seat = HubClient.connect().attach(agents[0])
+            seat = AgentHandle.attach(HubClient.connect(), agents[0])
             seat.reset(5)
             while (await events.part("agent"))["state"] != "playing":
                 pass

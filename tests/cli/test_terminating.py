@@ -24,10 +24,11 @@ import pytest
 import trio
 
 from ospbridge.daemon.service import LEAVE_WITHIN
+from ospbridge.envs.hub import AgentHandle
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.timing import Limits
 from ospbridge.session.blocking import BlockingSession
-from ospbridge.session.hub_client import LEAVE, AgentHandle, HubClient
+from ospbridge.session.hub_client import LEAVE, HubClient
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.cli.programs import WITHIN, asked_on, in_background, started, until

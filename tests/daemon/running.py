@@ -26,6 +26,7 @@ from structlog.testing import LogCapture
 from ospbridge.cli import main
 from ospbridge.daemon.service import serve
 from ospbridge.daemon.settings import Settings
+from ospbridge.envs.hub import AgentHandle
 from ospbridge.errors import OspBridgeError
 from ospbridge.interface import Endpoint
 from ospbridge.observe.runtime import default_hub
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from ospbridge.daemon.service import Companion
     from ospbridge.daemon.settings import Feeding
     from ospbridge.hub.status import StatusReply
-    from ospbridge.session.hub_client import AgentHandle
     from tests.daemon.forked import ForkedSimulator
 
 PROGRAM = (sys.executable, "-m", "ospbridge")
@@ -304,9 +304,10 @@ class SinkProcess:
 PLAYER = """
 import sys
 import numpy as np
+from ospbridge.envs.hub import AgentHandle
 from ospbridge.session.hub_client import HubClient
 agent, steps, value, hub = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), sys.argv[4] or None
-seat = HubClient.connect(hub).attach(agent)
+seat = AgentHandle.attach(HubClient.connect(hub), agent)
 print("attached", flush=True)
 seat.reset(5)
 print("playing", flush=True)
@@ -340,7 +341,7 @@ def values(number: float) -> NDArray[np.float32]:
 
 
 def seat_of(agent: str | None, *, wait: float = 10.0) -> AgentHandle:
-    return HubClient.connect(wait=wait).attach(agent)
+    return AgentHandle.attach(HubClient.connect(wait=wait), agent)
 
 
 def all_free(simulator: UdpSimulator | ForkedSimulator) -> bool:

@@ -42,8 +42,8 @@ from tests.daemon.running import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ospbridge.envs.hub import AgentHandle
     from ospbridge.launch.command import LaunchSpec
-    from ospbridge.session.hub_client import AgentHandle
 
 pytestmark = [pytest.mark.loopback, pytest.mark.timeout(300)]
 KILLS = 20

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import ospbridge
+from ospbridge.envs.hub import AgentHandle
 from ospbridge.errors import AgentTaken, ConfigurationError, HubLost, HubNotFound, OspBridgeError
 from ospbridge.interface import Endpoint
 from ospbridge.session.hub_client import HubClient
@@ -91,7 +92,7 @@ def test_an_environment_killed_in_the_barrier_frees_its_agent(
     daemon: LocalDaemon, bridge: str, authority: Authority
 ) -> None:
     client = HubClient.connect(bridge, tls=authority.issue("environment"))
-    client.attach("agent1").reset(1)
+    AgentHandle.attach(client, "agent1").reset(1)
     with closing(seat_of("agent2")) as seat:
         client.lose()
         daemon.wait_until("free", "agent1")

@@ -18,8 +18,8 @@ from gymnasium.vector import AutoresetMode
 from ospbridge import errors
 from ospbridge.diagnosis.checks import State
 from ospbridge.diagnosis.deviations import DEVIATIONS
+from ospbridge.envs import AGENT_ID, SCENARIO_IDS
 from ospbridge.envs.agent_env import AgentEnv
-from ospbridge.envs.registration import AGENT_ID, SCENARIO_IDS
 from ospbridge.envs.vector import OspVectorEnv
 from ospbridge.policy.acting import Policy
 from ospbridge.policy.rlmodule import ACTIVATIONS

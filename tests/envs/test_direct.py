@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ospbridge.envs.seeding import each_seed, osp_seed
+from ospbridge.envs.conventions import each_seed, osp_seed
 from ospbridge.errors import (
     AgentNotFound,
     AgentsInUse,
@@ -191,7 +191,7 @@ def test_ctrl_c_in_a_step_may_come_more_often_than_a_session_may_be_rebuilt(
     for _ in range(CAPACITY + 2):
         env.reset(seed=1)
         env.step(np.zeros(2, np.float32))
-        channel = env.unwrapped._seat.shared.session.channel
+        channel = env.unwrapped._backend.shared.session.channel
         with monkeypatch.context() as patch:
             patch.setattr(channel, "sock", Interrupted(channel.sock))
             with pytest.raises(KeyboardInterrupt):

@@ -383,7 +383,7 @@ def test_vectors_are_set_and_observed_whole(
         np.testing.assert_array_equal(only(seen)[1:], np.array([0.4, 0.03, -2.0, 0.0, 0.0], np.float32))
         assert only(env.step(rest(env))[1]) == 0.03
         if made is single:
-            assert env._seat.observation_names == NAMES
+            assert env._backend.agents[env.interface.name].observation_names == NAMES
         env.close()
 
 

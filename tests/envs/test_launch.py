@@ -49,7 +49,7 @@ def simulators() -> list[psutil.Process]:
 
 
 def launched(env: gymnasium.Env[Any, Any]) -> simulator.LaunchedSimulator:
-    found = env.unwrapped._seat.shared.launched  # type: ignore[attr-defined]
+    found = env.unwrapped._backend.shared.launched  # type: ignore[attr-defined]
     assert isinstance(found, simulator.LaunchedSimulator)
     return found
 
@@ -108,7 +108,7 @@ def test_whatever_ends_the_owner_no_simulator_is_left(then: str) -> None:
     code = (
         "import os, sys, gymnasium, ospbridge; "
         f"env = gymnasium.make('{CARTPOLE}', launch=True); env.reset(); "
-        f"print(env.unwrapped._seat.shared.launched.pid, flush=True); {then}"
+        f"print(env.unwrapped._backend.shared.launched.pid, flush=True); {then}"
     )
     owner = subprocess.run(
         [sys.executable, "-c", code],
@@ -154,7 +154,7 @@ def test_one_that_dies_at_once_again_and_again_is_given_up_and_one_that_lived_is
     env = gymnasium.make(CARTPOLE, launch=True)
     env.reset(seed=1)
     one = launched(env)
-    budget = env.unwrapped._seat.shared.budget  # type: ignore[attr-defined]
+    budget = env.unwrapped._backend.shared.budget  # type: ignore[attr-defined]
     budget._left = 1.0
 
     def crash() -> None:
@@ -179,7 +179,7 @@ def test_a_vector_environment_starts_as_many_as_it_takes_and_each_crash_is_its_o
     fleet = envs._fleet  # type: ignore[attr-defined]
     action = np.zeros(3, np.int64)
     for number, group in enumerate(fleet.groups):
-        os.kill(group.shared.launched.pid, signal.SIGKILL)
+        os.kill(group.backend.shared.launched.pid, signal.SIGKILL)
         *_, truncations, infos = envs.step(action)
         assert np.flatnonzero(truncations).tolist() == [number]
         assert infos["reason"][number].endswith("it was ended by SIGKILL")

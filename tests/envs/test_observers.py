@@ -17,8 +17,9 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from ospbridge.envs.agent_env import AgentEnv
+from ospbridge.envs.backend import DrivenAgent
+from ospbridge.envs.observers import RecordingBackend
 from ospbridge.envs.panel import Channels
-from ospbridge.envs.watched import WatchedSeat
 from ospbridge.errors import BarrierStuck, ConfigurationError, LocalProtocolError, OspBridgeError, UsageError
 from ospbridge.interface import (
     AgentInterface,
@@ -39,9 +40,11 @@ from tests.envs.daemons import hosted, reached
 from tests.envs.vectors import cart_poles, fleet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from ospbridge.envs.annotations import NextNote
+    from ospbridge.envs.backend import Found
     from ospbridge.record.episode import RecordedEpisode
 
 pytestmark = pytest.mark.loopback
@@ -50,45 +53,54 @@ pytestmark = pytest.mark.loopback
 NEEDS_PILLOW = "needs the extra: pip install 'ospbridge[video]'"
 
 
-class MadeUpSeat:
+class MadeUpBackend:
     """Sensor k shows the step's number plus k; the tenth step ends the episode."""
+
+    next_notes: Mapping[str, NextNote] = {}  # never changed
 
     def __init__(
         self, sensors: int, inputs: int, *, action: Space | None = None, bound: float = np.inf
     ) -> None:
-        self.interface = AgentInterface(
+        interface = AgentInterface(
             1,
             "robot1",
             tuple(InterfaceValue(f"/Leg/Knee{at}/DesiredTorque", -1.0, 1.0) for at in range(inputs)),
             tuple(InterfaceValue(f"/Arm/Shoulder{at}/Velocity", -bound, bound) for at in range(sensors)),
             (InterfaceValue("/Body/X", -1.0, 1.0),),
         )
-        self.observation_space = BoxSpace(
-            np.full(sensors, -bound, np.float32), np.full(sensors, bound, np.float32)
-        )
-        self.action_space = action or BoxSpace(-np.ones(inputs, np.float32), np.ones(inputs, np.float32))
-        self.observation_names = [value.name for value in self.interface.outputs]
-        self.action_names = [value.name for value in self.interface.inputs]
+        outside = np.full(sensors, bound, np.float32)
+        self.agents = {
+            "robot1": DrivenAgent(
+                interface,
+                BoxSpace(-outside, outside),
+                action or BoxSpace(-np.ones(inputs, np.float32), np.ones(inputs, np.float32)),
+                [value.name for value in interface.outputs],
+                [value.name for value in interface.inputs],
+            )
+        }
+        self.sensors = np.arange(sensors, dtype=np.float32)
         self.number = 0
         self.error: OspBridgeError | None = None
         """What the next step fails with."""
 
     def _feedback(self) -> Feedback:
-        observation = np.float32(self.number) + np.arange(len(self.observation_space.low), dtype=np.float32)
         ended = self.number == 10
         return Feedback(
-            observation,
+            np.float32(self.number) + self.sensors,
             0.5,
             truncated=ended,
             reason="lost" if ended else "",
             info={"infos": {"/Body/X": 0.25}},
         )
 
-    def reset(self, seed: int) -> Feedback:
+    def reset(self, seed: int) -> Found:
         self.number = 0
-        return self._feedback()
+        return {"robot1": self._feedback()}
 
-    def step(self, action: Any) -> Feedback:
+    def step(self, actions: Mapping[str, Any]) -> Found:
+        return {"robot1": self.step_one(actions["robot1"])}
+
+    def step_one(self, action: Any) -> Feedback:
         if self.error is not None:
             raise self.error
         self.number += 1
@@ -101,11 +113,11 @@ class MadeUpSeat:
         pass
 
 
-def panel(mode: str, sensors: int, inputs: int, *, steps: int = 3, **options: Any) -> WatchedSeat:
-    made = WatchedSeat(MadeUpSeat(sensors, inputs, **options), "x", None, mode)
+def panel(mode: str, sensors: int, inputs: int, *, steps: int = 3, **options: Any) -> RecordingBackend:
+    made = RecordingBackend(MadeUpBackend(sensors, inputs, **options), "x", None, mode)
     made.reset(1)
     for _ in range(steps):
-        made.step(np.full(inputs, -0.25, np.float32) if "action" not in options else 1)
+        made.step_one(np.full(inputs, -0.25, np.float32) if "action" not in options else 1)
     return made
 
 
@@ -148,12 +160,12 @@ def test_how_an_episode_ended_is_shown_and_the_next_begins_anew() -> None:
     ids=["lost", "not_sent"],
 )
 def test_what_a_step_failed_with_is_shown_unless_nothing_was_sent(error: OspBridgeError, shown: str) -> None:
-    seat, action = MadeUpSeat(1, 1), np.zeros(1, np.float32)
-    made = WatchedSeat(seat, "x", None, "ansi")
+    seat, action = MadeUpBackend(1, 1), np.zeros(1, np.float32)
+    made = RecordingBackend(seat, "x", None, "ansi")
     made.reset(1)
     seat.error = error
     with pytest.raises(type(error)):
-        made.step(action)
+        made.step_one(action)
     assert str(made.render()).splitlines()[1] == shown
 
 
@@ -168,11 +180,11 @@ def test_names_that_would_steer_the_terminal_are_shown_escaped() -> None:
 @pytest.mark.parametrize("sensors, inputs", [(4, 1), (37, 42), (1, 0)])
 def test_pictures_have_one_size_and_change_with_the_numbers(sensors: int, inputs: int) -> None:
     pytest.importorskip("PIL", reason=NEEDS_PILLOW)
-    made = WatchedSeat(MadeUpSeat(sensors, inputs), "x", None, "rgb_array")
+    made = RecordingBackend(MadeUpBackend(sensors, inputs), "x", None, "rgb_array")
     pictures = [made.render()]
     made.reset(1)
     for _ in range(3):
-        made.step(np.zeros(inputs, np.float32))
+        made.step_one(np.zeros(inputs, np.float32))
         pictures.append(made.render())
     for picture in pictures:
         assert isinstance(picture, np.ndarray)
@@ -185,7 +197,7 @@ def test_pictures_have_one_size_and_change_with_the_numbers(sensors: int, inputs
 def test_what_is_not_finite_is_no_trouble_to_draw() -> None:
     pytest.importorskip("PIL", reason=NEEDS_PILLOW)
     made = panel("rgb_array", 3, 1)
-    (shown,) = made.onlookers.panels.values()
+    (shown,) = made._observers.panels.values()
     shown.sensors.add([np.nan, np.inf, -np.inf])
     shown.sensors.add([1e30, -1e30, 0.0])
     made.render()
@@ -317,7 +329,7 @@ def test_recordings_hold_what_the_caller_saw_in_every_mode(
         )
         stack.callback(envs.close)
         seen = play(envs, 60, tmp_path)
-        names = [name for group in envs._groups for name in group.names]
+        names = [name for group in envs._fleet.groups for name in group.names]
     assert sum(bool(episode.how) for episode in seen[0]) >= 2
     assert {episode.how for each in seen for episode in each} == {"terminated", "truncated", ""}
     (places,) = found.values()

@@ -13,8 +13,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from ospbridge.envs import sharing
-from ospbridge.envs.registration import SCENARIO_IDS
+from ospbridge.envs import SCENARIO_IDS, sharing
 from ospbridge.errors import TaskError, UsageError
 from ospbridge.osp.notices import Notice, WorldReset
 from ospbridge.osp.profile import DOCUMENT, Profile

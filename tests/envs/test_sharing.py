@@ -79,7 +79,7 @@ def test_a_rebuild_has_the_terms_of_the_environment_that_is_reset(address: str) 
     assert shared.session is not before
     assert shared.session.machine.limits.query == 3.0
     assert shared.session._spinning.most == 0
-    assert (shared.terms.wait, shared.terms.profile) == (2.0, "document")
+    assert (shared.options.wait, shared.options.profile) == (2.0, "document")
     with pytest.raises(LocalProtocolError, match=r"was reset later.*an agent each"):
         step(first)
     first.reset(seed=3)

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from ospbridge.envs.groups.beginning_again import mode_named
+from ospbridge.envs.vector import mode_named
 from ospbridge.errors import (
     BarrierStuck,
     LocalProtocolError,
@@ -290,7 +290,7 @@ def test_send_and_recv_are_the_halves_of_step() -> None:
         # Longer than the patience: the answers are there, so nothing may be taken for silence.
         time.sleep(0.4)
         halves = envs.recv()
-        assert not any(group.group.shared.session.machine.notices for group in envs._groups)
+        assert not any(group.backend.shared.session.machine.notices for group in envs._fleet.groups)
         envs.reset(seed=1)
         assert_same(envs.step(carts(2)), halves)
         envs.send(carts(2))

@@ -17,8 +17,8 @@ from click.testing import CliRunner
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from ospbridge.cli import main
-from ospbridge.envs.groups.hub_rows import HubRows
-from ospbridge.envs.groups.rows import FeedbackRows
+from ospbridge.envs.backend import DrivenAgent, FeedbackRows
+from ospbridge.envs.hub import HubRows
 from ospbridge.envs.rllib import env_creator
 from ospbridge.errors import ConfigurationError, HubNotFound, RemoteProtocolError, UsageError
 from ospbridge.hub.framing import HEAD, encode
@@ -75,7 +75,7 @@ def test_what_a_step_returned_is_the_users_own(hubs: list[Path], way: str, world
         actions = np.zeros((count, 1), np.float32)
         told = [envs.step(actions) for _ in range(4)]
         # By then steps tell nothing but numbers, and come as rows.
-        assert all(type(seats.group._last) is FeedbackRows for seats in envs._groups)
+        assert all(type(group.backend._last) is FeedbackRows for group in envs._fleet.groups)
         kept = deepcopy(told)
         for observations, rewards, *_, infos in told[2:]:
             observations[:] = rewards[:] = 0.0
@@ -260,9 +260,7 @@ def box(size: int) -> BoxSpace:
 def rows_of_all() -> HubRows:
     infos = tuple(InterfaceValue(info, 0, 1) for info in ("x", "y"))
     return HubRows(
-        {name: AgentInterface(0, name, (), (), infos) for name in NAMES},
-        dict.fromkeys(NAMES, box(4)),
-        dict.fromkeys(NAMES, box(2)),
+        {name: DrivenAgent(AgentInterface(0, name, (), (), infos), box(4), box(2), [], []) for name in NAMES}
     )
 
 

@@ -81,7 +81,7 @@ def crash_each(simulators: int, ledgers: Path, drawn: random.Random) -> tuple[in
     for number, group in enumerate(envs._fleet.groups):
         for _ in range(drawn.randrange(1, 5)):
             step()
-        os.kill(group.shared.launched.pid, signal.SIGKILL)
+        os.kill(group.backend.shared.launched.pid, signal.SIGKILL)
         truncations, infos = step()
         assert np.flatnonzero(truncations).tolist() == [number], infos
         assert str(infos["reason"][number]).endswith("it was ended by SIGKILL"), infos

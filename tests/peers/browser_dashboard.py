@@ -42,8 +42,9 @@ NOTHING = "\N{EN DASH}"
 DESK, PHONE = (1360, 900), (390, 844)
 PLAYER = """
 import numpy as np, time
+from ospbridge.envs.hub import AgentHandle
 from ospbridge.session.hub_client import HubClient
-seat = HubClient.connect().attach("robot1")
+seat = AgentHandle.attach(HubClient.connect(), "robot1")
 generator = np.random.default_rng(1)
 while True:
     seat.reset(1)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ospbridge.envs.agent_env import AgentEnv
-from ospbridge.envs.env_spec import spec_of_agent
+from ospbridge.envs.observers import spec_of_agent
 from ospbridge.errors import LocalProtocolError
 from ospbridge.osp.profile import Profile
 from ospbridge.record.export import export_minari

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ospbridge.envs.annotations import NextNote
 from ospbridge.errors import LocalProtocolError
-from ospbridge.session.hub_client import NextNote
 
 
 def test_what_was_said_is_sent_as_float32_and_must_be_said_anew() -> None:

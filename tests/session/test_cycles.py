@@ -99,7 +99,7 @@ def attach_and_leave(bridge: str | None = None) -> None:
 
 def attach_and_hang_up(bridge: str | None = None) -> None:
     client = HubClient.connect(bridge, wait=10.0)
-    client.attach("agent2")
+    client.attach_all(["agent2"])
     client.lose()
 
 

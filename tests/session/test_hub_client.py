@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from ospbridge.envs.groups.hub_group import HubGroup
+from ospbridge.envs.hub import AgentHandle, HubBackend
 from ospbridge.errors import (
     AgentNotFound,
     BarrierStuck,
@@ -40,7 +40,7 @@ from ospbridge.hub.replies import (
 )
 from ospbridge.hub.requests import Again, Attach, Detach, Hello, HubRequest, Reset, Step
 from ospbridge.observe.runtime import default_hub
-from ospbridge.session.hub_client import AgentHandle, HubClient
+from ospbridge.session.hub_client import HubClient
 from ospbridge.session.hub_exchange import HubExchange
 from tests.session.servers import wait_for
 from tests.session.tiny_daemon import CART, TinyDaemon, daemon, feedback, numbers, usual
@@ -57,9 +57,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.loopback
 
 
+def taken(*, timeout: float = 10.0, wait: float = 0.0) -> AgentHandle:
+    return AgentHandle.attach(HubClient.connect(timeout=timeout, wait=wait), "cart")
+
+
 @contextmanager
 def seated(*, timeout: float = 10.0, wait: float = 0.0) -> Iterator[AgentHandle]:
-    seat = HubClient.connect(timeout=timeout, wait=wait).attach("cart")
+    seat = taken(timeout=timeout, wait=wait)
     try:
         yield seat
     finally:
@@ -81,9 +85,9 @@ def steps_bring(*replies: Replies) -> Callable[[HubRequest], Replies]:
 
 
 @contextmanager
-def grouped() -> Iterator[HubGroup]:
+def grouped() -> Iterator[HubBackend]:
     client = HubClient.connect(timeout=10.0)
-    group = HubGroup(client, client.attach_all(["cart"]))
+    group = HubBackend(client, client.attach_all(["cart"]))
     try:
         yield group
     finally:
@@ -144,7 +148,7 @@ def test_inputs_that_cannot_be_sent_are_refused_before_they_are(wrong: object) -
 def test_a_notice_that_the_world_is_held_suspends_the_deadline(
     pause: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ospbridge.session.hub_client.MARGIN", -0.3)  # a step limit of 0.1 s
+    monkeypatch.setattr("ospbridge.envs.hub.MARGIN", -0.3)  # a step limit of 0.1 s
 
     held: Replies = [Held(20.0, "waits for weights"), pause, Held(20.0, "still"), pause, feedback(0.75)]
     with playing(steps_bring(held)) as (_, seat):
@@ -163,7 +167,7 @@ def test_a_second_thread_is_told_so_and_the_first_one_gets_its_answer() -> None:
 
     told: list[Feedback] = []
     with playing(answer) as (_, seat):
-        seat._limits = (30.0, 30.0)
+        seat.backend._limits = (30.0, 30.0)
         first = threading.Thread(target=lambda: told.append(seat.step(INPUTS)))
         first.start()
         assert asked.wait(20)
@@ -181,9 +185,9 @@ def test_behind_ctrl_c_at_the_end_of_an_exchange_its_thread_is_no_second_one() -
     with daemon() as hub, seated() as seat:
         seat.reset(1)
         # The answer was there, and the mark of who waits for it was not removed any more.
-        seat._client.in_use._owner = threading.get_ident()
+        seat.backend._client.in_use._owner = threading.get_ident()
         assert seat.step(INPUTS).observation.tolist() == [0.75]
-        seat._client.in_use._owner = threading.get_ident()
+        seat.backend._client.in_use._owner = threading.get_ident()
         seat.close()
         wait_for(lambda: any(isinstance(request, Detach) for request in hub.requests))
 
@@ -228,7 +232,7 @@ def test_whoever_waits_for_an_answer_is_woken_when_another_thread_closes(
 
     ended: list[OspBridgeError] = []
     with playing(answer) as (tiny, seat):
-        seat._limits = (30.0, 30.0)
+        seat.backend._limits = (30.0, 30.0)
 
         def step() -> None:
             try:
@@ -257,7 +261,7 @@ def test_closing_in_a_handler_of_signals_ends_the_step_beneath() -> None:
     try:
         with daemon(answer), seated() as seat:
             seat.reset(1)
-            seat._limits = (30.0, 30.0)
+            seat.backend._limits = (30.0, 30.0)
             with pytest.raises(SessionClosed):
                 seat.step(INPUTS)
     finally:
@@ -266,7 +270,7 @@ def test_closing_in_a_handler_of_signals_ends_the_step_beneath() -> None:
 
 def test_a_reset_that_waits_for_a_daemon_ends_when_another_thread_closes() -> None:
     with daemon():
-        seat = HubClient.connect(timeout=30.0).attach("cart")
+        seat = taken(timeout=30.0)
         seat.reset(1)
     with pytest.raises(HubLost):
         seat.step(INPUTS)
@@ -334,7 +338,7 @@ def test_a_daemon_that_ends_while_an_environment_waits_at_it_is_waited_for_as_we
         return b"" if isinstance(request, ended) else usual(request)
 
     started: list[AgentHandle] = []
-    waiting = threading.Thread(target=lambda: started.append(HubClient.connect(wait=30.0).attach("cart")))
+    waiting = threading.Thread(target=lambda: started.append(taken(wait=30.0)))
     with daemon(answer) as tiny:
         with pytest.raises(HubLost) as caught, seated():
             pass
@@ -358,7 +362,7 @@ def test_a_glob_that_fits_several_agents_takes_none_of_them() -> None:
         with pytest.raises(
             AgentNotFound, match=r"'cart\*' fits more than one agent .*: cart, cart2 .*agent='cart'"
         ):
-            HubClient.connect(timeout=10.0).attach("cart*")
+            AgentHandle.attach(HubClient.connect(timeout=10.0), "cart*")
         wait_for(lambda: tiny.ends == 1)
 
 
@@ -367,7 +371,7 @@ def test_a_glob_that_fits_several_agents_takes_none_of_them() -> None:
 
 def test_a_daemon_that_restarts_is_waited_for_by_the_next_reset() -> None:
     with daemon():
-        seat = HubClient.connect(timeout=10.0).attach("cart")
+        seat = taken()
         seat.reset(1)
     with pytest.raises(HubLost):
         seat.step(INPUTS)
@@ -437,7 +441,7 @@ def test_an_agent_that_is_not_there_yet_when_the_daemon_returns_is_attached_when
 def test_garbage_and_silence_of_the_daemon_are_hub_lost(
     replies: Replies, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ospbridge.session.hub_client.MARGIN", 0.1)
+    monkeypatch.setattr("ospbridge.envs.hub.MARGIN", 0.1)
     with playing(steps_bring(replies)) as (_, seat), pytest.raises(HubLost, match=why):
         seat.step(INPUTS)
 
@@ -461,7 +465,7 @@ def test_feedback_that_does_not_fit_the_agent_is_hub_lost(
     wrong: Callable[[AgentFeedback], list[AgentFeedback]],
     why: str,
     asked: type,
-    driving: Callable[[], AbstractContextManager[AgentHandle | HubGroup]],
+    driving: Callable[[], AbstractContextManager[AgentHandle | HubBackend]],
 ) -> None:
     def answer(request: HubRequest) -> Replies:
         reply = usual(request)
@@ -470,7 +474,7 @@ def test_feedback_that_does_not_fit_the_agent_is_hub_lost(
         assert isinstance(reply, Feedbacks)
         return Feedbacks(wrong(reply.agents[0]))
 
-    def play(driver: AgentHandle | HubGroup, seed: int) -> Feedback:
+    def play(driver: AgentHandle | HubBackend, seed: int) -> Feedback:
         if isinstance(driver, AgentHandle):
             driver.reset(seed)
             return driver.step(INPUTS)
@@ -481,7 +485,7 @@ def test_feedback_that_does_not_fit_the_agent_is_hub_lost(
     with daemon(answer), driving() as driver:
         with pytest.raises(HubLost, match=f"not asked for: Feedbacks, .*{why}"):
             play(driver, 1)
-        assert driver._client.lost
+        assert (driver.backend if isinstance(driver, AgentHandle) else driver)._client.lost
         mended = True
         assert play(driver, 4).observation.tolist() == [0.75]
 
@@ -509,9 +513,10 @@ FORK = """
 import os, sys
 import numpy as np
 from ospbridge.errors import SessionClosed
+from ospbridge.envs.hub import AgentHandle
 from ospbridge.session.hub_client import HubClient
 
-seat = HubClient.connect().attach("cart")
+seat = AgentHandle.attach(HubClient.connect(), "cart")
 seat.reset(1)
 child = os.fork()
 if child == 0:

@@ -105,7 +105,7 @@ def test_an_environment_plays_on_behind_a_silence_that_ended_its_episode(
         env.reset(seed=2)
         back.join(10)
         unwrapped: Any = env.unwrapped
-        assert unwrapped._seat.shared.budget._left < CAPACITY
+        assert unwrapped._backend.shared.budget._left < CAPACITY
         assert not env.step(np.zeros(2, np.float32))[3]
         env.close()
         assert not simulator.machine.controlled

@@ -21,8 +21,8 @@ import trio.testing
 import ospbridge.daemon.hub.connection
 import ospbridge.daemon.relay.link
 import ospbridge.daemon.service
+import ospbridge.envs.hub
 import ospbridge.envs.sharing
-import ospbridge.envs.terms
 import ospbridge.record.spool
 import ospbridge.session.blocking
 import ospbridge.session.channel
@@ -198,15 +198,15 @@ async def virtual(seed: int) -> AsyncIterator[Kernel]:
         ospbridge.session.hub_client: {
             "monotonic": trio.current_time,
             "sleep": pause,
-            "threading": _instead(threading, get_native_id=task_number),
         },
+        ospbridge.envs.hub: {"threading": _instead(threading, get_native_id=task_number)},
         ospbridge.session.connect.GOODBYES: {"_done": {}},
         ospbridge.session.connect.RESTARTS: {"_done": {}},
         ospbridge.envs.sharing: {
             "monotonic": trio.current_time,
+            "sleep": pause,
             "threading": _instead(threading, get_ident=task_number),
         },
-        ospbridge.envs.terms: {"monotonic": trio.current_time, "sleep": pause},
         ospbridge.record.spool: {"threading": _instead(threading, Thread=_NoThread)},
         ospbridge.daemon.relay.uploader: {"Spool": PromptSpool},
         trio._core._run: {"_ALLOW_DETERMINISTIC_SCHEDULING": True, "_r": random.Random(seed)},

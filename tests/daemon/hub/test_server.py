@@ -16,6 +16,7 @@ import pytest
 from ospbridge.daemon.hub import connection as hub_connection
 from ospbridge.daemon.hub import server as hub_server
 from ospbridge.daemon.hub.answers import MOST_PATTERNS
+from ospbridge.envs.hub import AgentHandle
 from ospbridge.errors import AgentTaken, HubError, LocalProtocolError
 from ospbridge.hub.requests import VERSION, Attach, Hello, Status
 from ospbridge.interface import Endpoint
@@ -115,7 +116,7 @@ def test_who_is_attached_plays_on_and_others_come_in_again(what: str, document: 
             else:
                 # The daemon may listen there again before the directory is empty.
                 shutil.rmtree(default_hub().parent, ignore_errors=True)
-            other = HubClient.connect(wait=WITHIN).attach("agent2")
+            other = AgentHandle.attach(HubClient.connect(wait=WITHIN), "agent2")
             assert not seat.step(values(0.5)).truncated
         at_once(lambda: other.reset(2))
         other.close()
@@ -176,10 +177,10 @@ def test_environments_of_a_container_beside_the_daemons_share_an_agent_with_thei
         first, twin = HubClient.connect(), HubClient.connect()
         monkeypatch.setattr(hub_client, "_process", lambda _: "another")
         other = HubClient.connect()
-        first.attach("agent1")
-        twin.attach("agent1")
+        first.attach_all(["agent1"])
+        twin.attach_all(["agent1"])
         with pytest.raises(AgentTaken):
-            other.attach("agent1")
+            other.attach_all(["agent1"])
         first.close()
         twin.close()
 

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from ospbridge.cli import main
+from ospbridge.envs.hub import AgentHandle
 from ospbridge.errors import AgentTaken
 from ospbridge.observe.runtime import default_hub
 from ospbridge.session.hub_client import HubClient
@@ -58,8 +59,8 @@ def test_it_drives_beside_an_environment_tells_its_status_and_leaves_in_order(tm
         assert f"upstream    drive {address}: connected (msgpack), weights " in shown()
         assert json.loads(shown("--json"))["upstreams"][0]["dialect"] == "msgpack"
         with pytest.raises(AgentTaken, match="relay drive"):
-            HubClient.connect().attach("agent1")
-        seat = HubClient.connect().attach("agent2")
+            AgentHandle.attach(HubClient.connect(), "agent1")
+        seat = AgentHandle.attach(HubClient.connect(), "agent2")
         for seed in (1, 2):
             seat.reset(seed)
             told = [seat.step(np.zeros(1, np.float32)) for _ in range(7)]
@@ -79,14 +80,14 @@ def test_a_client_whose_reset_waits_for_weights_is_told_and_loses_no_patience(
     learner.thinks = 2.5
     options = [*short(tmp_path), "--quorum", "2", "--rllink-batch-mode", "complete_episodes"]
     # A client has two seconds of patience then, of which steps and resets of this simulator take a fraction.
-    monkeypatch.setattr("ospbridge.session.hub_client.answer_limits", lambda _: (30.0, 2.0))
+    monkeypatch.setattr("ospbridge.envs.hub.answer_limits", lambda _: (30.0, 2.0))
     with (
         UdpSimulator(SyntheticWorld(1, 1, agents=2), port=0) as simulator,
         learning(learner) as address,
         Daemon(simulator.address, *drive(address, *options), directory=tmp_path) as daemon,
     ):
         daemon.wait_until("waiting for reset", "agent1")
-        seat = HubClient.connect().attach("agent2")
+        seat = AgentHandle.attach(HubClient.connect(), "agent2")
         for _ in range(4):
             seat.reset(0)
             told = [seat.step(np.zeros(1, np.float32)) for _ in range(7)]

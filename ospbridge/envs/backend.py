@@ -1,26 +1,81 @@
-"""Actions and feedback of several agents that are alike, as rows of one array each.
+"""What drives the agents of an environment, and the form in which it takes actions and tells what they brought.
 
-To whoever asks for one agent's they are what they stand for; whoever asks for all of them has them without making an
-object for each.
+A backend drives the agents of one simulator, over a session of this process (``direct``) or a daemon's hub (``hub``).
+``observers.RecordingBackend`` wraps either.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
 import numpy as np
 
-from ospbridge.interface import Feedback, PlainInfo
+from ospbridge.interface import Feedback, PlainInfo, step_info
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from ospbridge.interface import StepOutcome
+    from ospbridge.envs.annotations import NextNote
+    from ospbridge.interface import AgentInterface, BoxSpace, Space, StepOutcome
 
-__all__ = ["ActionRows", "FeedbackRows", "all_in_rows"]
+__all__ = ["ActionRows", "Backend", "DrivenAgent", "FeedbackRows", "Found", "all_in_rows"]
+
+Found: TypeAlias = Mapping[str, Feedback]
+"""What a reset or step brought, by agent."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DrivenAgent:
+    """An agent that is taken, and what its task makes of it."""
+
+    interface: AgentInterface
+    observation_space: BoxSpace
+    action_space: Space
+    observation_names: list[str]
+    """What the numbers of an observation are."""
+    action_names: list[str]
+    """What the numbers of an action are; of no meaning where it is discrete."""
+
+
+class Backend(Protocol):
+    """Agents of one simulator, taken, by their names."""
+
+    @property
+    def agents(self) -> dict[str, DrivenAgent]:
+        """In the order in which they are told."""
+        ...
+
+    @property
+    def next_notes(self) -> Mapping[str, NextNote]:
+        """What is said of the next actions; empty where nobody annotates."""
+        ...
+
+    def reset(self, seed: int) -> Found:
+        """Reset the world and let it settle; all agents play. ``seed`` in [1, 2**31 - 1]."""
+        ...
+
+    def step(self, actions: Mapping[str, Any]) -> Found:
+        """One action of every agent that plays; what they return. Whoever is lost truncates them all."""
+        ...
+
+    def step_one(self, action: Any) -> Feedback:
+        """``step`` of the only agent, without names. A lost daemon raises HubLost."""
+        ...
+
+    def cancel_step(self) -> None:
+        """Nobody is told what the latest step brought, as after Ctrl-C: the next one must not go on from there."""
+        ...
+
+    def close(self) -> None:
+        """Give the agents back, within 2 s. Safe to call again, from any thread."""
+        ...
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
 
 
 class ActionRows(Mapping[str, Any]):
@@ -46,10 +101,10 @@ class ActionRows(Mapping[str, Any]):
 
 
 class FeedbackRows(Mapping[str, Feedback]):
-    """What a step brought that ended nobody's episode and has nothing to tell but numbers.
+    """What a step brought that ended nobody's episode and has nothing to tell but numbers, as one array each.
 
     ``observations``: float32[agents, n], ``rewards``: float64[agents], ``infos``: float32[agents, k], which have the
-    ``info_names``.
+    ``info_names``. An agent's ``Feedback`` is made when somebody asks for it.
     """
 
     __slots__ = ("_by_name", "info_names", "infos", "names", "observations", "rewards", "seed")
@@ -104,7 +159,12 @@ class FeedbackRows(Mapping[str, Feedback]):
         self._by_name: dict[str, Feedback] = {}
 
     def __getitem__(self, name: str) -> Feedback:
-        return self._made()[name]
+        if not self._by_name:
+            rows = zip(self.names, self.observations, self.rewards.tolist(), self.infos.tolist(), strict=True)
+            for each, observation, reward, infos in rows:
+                info = step_info(self.seed, dict(zip(self.info_names, infos, strict=True)))
+                self._by_name[each] = Feedback(observation, reward, info=info)
+        return self._by_name[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)
@@ -112,24 +172,9 @@ class FeedbackRows(Mapping[str, Feedback]):
     def __len__(self) -> int:
         return len(self.names)
 
-    def _made(self) -> dict[str, Feedback]:
-        if not self._by_name:
-            rows = zip(self.names, self.observations, self.rewards.tolist(), self.infos.tolist(), strict=True)
-            for name, observation, reward, infos in rows:
-                info = {
-                    "osp_seed": self.seed,
-                    "infos": dict(zip(self.info_names, infos, strict=True)),
-                    "events": (),
-                    "values": {},
-                    "restored": False,
-                    "reason": "",
-                }
-                self._by_name[name] = Feedback(observation, reward, info=info)
-        return self._by_name
-
 
 def all_in_rows(results: Sequence[object]) -> list[FeedbackRows]:
-    """What a step told several groups, where that is rows with infos of the same names; else empty."""
+    """What a step told several backends, where that is rows with infos of the same names; else empty."""
     rows: list[FeedbackRows] = []
     for found in results:
         if type(found) is not FeedbackRows or (rows and found.info_names != rows[0].info_names):
