@@ -127,12 +127,13 @@ class DirectBackend:
     def resetting(self, seed: int) -> Exchange[Found]:
         """The exchange of a reset, whose result or error ``begun`` takes. Rebuilds the session where it was lost."""
         shared = self._open()
+        taken_over = shared.owner is not None and shared.owner is not self
+        if self._playing or taken_over:
+            self._doubt = self._doubt[0], self._playing or list(self._tasks)
+        self._playing = []
         shared.owner = self
         shared.configure(self._options)
         self._seed = seed = int(seed)
-        if self._playing:
-            self._doubt = self._doubt[0], self._playing
-            self._playing = []
         shared.look_after()
         if shared.broken:
             shared.rebuild()
@@ -151,7 +152,7 @@ class DirectBackend:
             tell_at_once(core)
         doubt, abandoned = self._doubt
         if doubt:
-            for name in abandoned or self._tasks:
+            for name in abandoned:
                 result[name].doubt_the_one_before(doubt)
         self._doubt = "", []
         self._playing = list(self._tasks)
