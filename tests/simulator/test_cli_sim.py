@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -24,6 +23,8 @@ from ospbridge.osp.profile import DOCUMENT, PROFILES
 from ospbridge.simulator.ledger import Ledger
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpServer, UdpSimulator
+from ospbridge.transport.addresses import parse_endpoint
+from tests.cli.programs import invoke, started
 from tests.simulator.raw import RawClient
 
 if TYPE_CHECKING:
@@ -64,16 +65,9 @@ def played(monkeypatch: pytest.MonkeyPatch, *options: str, by: Callable[[Endpoin
 
 
 @contextmanager
-def running(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], Endpoint]]:
-    with subprocess.Popen(
-        [sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            assert process.stdout is not None
-            host, _, port = process.stdout.readline().strip().rpartition(":")
-            yield process, Endpoint(host, int(port))
-        finally:
-            process.kill()
+def running(*options: str) -> Iterator[tuple[subprocess.Popen[str], Endpoint]]:
+    with started("sim", "--port", "0", *options) as (process, address):
+        yield process, parse_endpoint(address)
 
 
 # --- as a process of its own ------------------------------------------------------------------------------------------
@@ -89,16 +83,16 @@ def test_the_first_line_is_the_address_and_a_signal_ends_it_with_0(
         "gymnasium.register('Chatty-v0', 'gymnasium.envs.classic_control:CartPoleEnv')\n"
     )
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{Path(__file__).parents[2]}")
-    options = ("-m", "ospbridge", "sim", "--port", "0", "--env", "chatty_worlds:Chatty-v0")
-    with running(*options) as (process, address), RawClient(address, DOCUMENT) as client:
+    with (
+        running("--env", "chatty_worlds:Chatty-v0") as (process, address),
+        RawClient(address, DOCUMENT) as client,
+    ):
         assert address.host == "127.0.0.1"
         assert client.overview() == {"chatty": 1}
         process.send_signal(number)
-        assert process.wait(timeout=30) == 0
-        assert process.stdout is not None
-        assert process.stderr is not None
-        assert process.stdout.read() == ""
-        hello, line = process.stderr.read().splitlines()
+        output, told = process.communicate(timeout=30)
+        assert (process.returncode, output) == (0, "")
+        hello, line = told.splitlines()
         assert hello == "Hello from the community"
         assert json.loads(line)["agents"] == ["chatty"]
 
@@ -117,10 +111,7 @@ def test_no_expression_of_a_client_makes_it_deaf_to_others_and_to_sigterm(profil
             while not ended.is_set():
                 client.send(b"\x28" + expression.encode() + b"\0")
 
-    with (
-        running("-m", "ospbridge", "sim", "--port", "0", *options) as (process, address),
-        ExitStack() as stack,
-    ):
+    with running(*options) as (process, address), ExitStack() as stack:
         clients = [stack.enter_context(RawClient(address, PROFILES[profile])) for _ in BACKTRACKING]
         for client, expression in zip(clients, BACKTRACKING, strict=True):
             assert client.find(expression) == {}
@@ -185,9 +176,7 @@ def test_each_world_can_be_hosted_in_each_profile(
     ],
 )
 def test_options_that_cannot_be_meant_are_usage_errors(options: tuple[str, ...], told: str) -> None:
-    result = CliRunner().invoke(main, ["sim", "--port", "0", *options])
-    assert result.exit_code == 2
-    assert told in result.stderr
+    assert told in invoke("sim", "--port", "0", *options, exit_code=2).stderr
 
 
 @pytest.mark.parametrize(
@@ -204,9 +193,7 @@ def test_what_cannot_be_had_is_a_configuration_error(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("worldless.toml").write_text('name = "x"\n[[agent]]\n')
-    result = CliRunner().invoke(main, ["sim", "--port", "0", "--quiet", *options])
-    assert result.exit_code == 78
-    assert told in result.output
+    assert told in invoke("sim", "--port", "0", "--quiet", *options, exit_code=78).output
 
 
 # --- the ledger -------------------------------------------------------------------------------------------------------
@@ -230,8 +217,7 @@ def test_the_ledger_holds_every_step_at_once_and_is_left_alone_by_a_second_simul
             assert records[0]["seed"] == 9
             assert [record["agents"]["agent"]["inputs"] for record in records[1:]] == [[0.0], [0.25], [0.5]]
             assert all(record["clients"] == [client.name] for record in records)
-        second = CliRunner().invoke(main, ["sim", *options, "--port", "0"])
-        assert second.exit_code == 78
+        second = invoke("sim", *options, "--port", "0", exit_code=78)
         assert f"cannot write the ledger {path}: it is being written already" in second.stderr
         assert len(path.read_text().splitlines()) == 4
 
@@ -281,6 +267,5 @@ def test_a_daemon_ends_with_78_where_its_scenario_does_not_fit_the_agents(tmp_pa
             "--scenario",
             str(file),
         )
-        ended = CliRunner().invoke(main, ["connect", *options])
-    assert ended.exit_code == 78
+        ended = invoke("connect", *options, exit_code=78)
     assert "no output '/cart/position'" in ended.stderr
