@@ -30,7 +30,6 @@ from ospbridge.transport.spinning import OWN_CORE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
     from typing import Self
 
     from ospbridge.osp.world import World
@@ -165,9 +164,7 @@ class UdpServer:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     # --- the loop --------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from ospbridge.osp.client import RESET_COMPLETED
 from ospbridge.osp.profile import InitForm
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
     from numpy.typing import NDArray
@@ -49,9 +48,7 @@ class RawClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def send(self, data: bytes) -> None:
