@@ -101,7 +101,6 @@ class ConnectPlan:
         self.dialect = self._candidates[self._candidate]
         self._greeted = True
         self._in_vain = 0
-        self._pause = 0.0
         self._how = None
 
     def ended(self, how: End) -> None:

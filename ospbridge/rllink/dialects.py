@@ -57,6 +57,20 @@ _SIZES: Final = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 
 """Of those that say how long they are, in so many bytes: of bytes, extensions and texts."""
 _EXTENSIONS: Final = frozenset({0xC7, 0xC8, 0xC9})
 """They have one byte more, a type."""
+_HEADS: Final[dict[int, int]] = {
+    **dict.fromkeys(_SIZES, 0),
+    **{0xA0 + size: 1 + size for size in range(32)},
+    0xCA: 5,
+    0xCB: 9,
+    0xDC: 3,
+    0xDD: 5,
+    0xDE: 3,
+    0xDF: 5,
+    **{first + power: 1 + 2**power for first in (0xCC, 0xD0) for power in range(4)},
+    **{0xD4 + power: 2 + 2**power for power in range(5)},
+}
+_LENGTHS: Final = tuple(_HEADS.get(first, 1) for first in range(256))
+"""What each first byte takes with all that belongs to it but a length that follows; of lists and maps the head."""
 _NAMES: Final[dict[type[Any], str]] = {
     Ping: "PING",
     Pong: "PONG",
@@ -70,21 +84,6 @@ _NAMES: Final[dict[type[Any], str]] = {
 _pack: Final = msgspec.msgpack.Encoder()
 _unpack: Final = msgspec.msgpack.Decoder()
 _CHECKSUM: Final = struct.Struct("<I")
-
-
-def _lengths() -> tuple[int, ...]:
-    """What each first byte takes with all that belongs to it but a length that follows; of lists and maps the head."""
-    fixed = dict.fromkeys(_SIZES, 0)
-    fixed |= {0xA0 + size: 1 + size for size in range(32)}
-    fixed |= {0xCA: 5, 0xCB: 9, 0xDC: 3, 0xDD: 5, 0xDE: 3, 0xDF: 5}
-    for power in range(4):
-        fixed[0xCC + power] = fixed[0xD0 + power] = 1 + 2**power
-    for power in range(5):
-        fixed[0xD4 + power] = 2 + 2**power
-    return tuple(fixed.get(first, 1) for first in range(256))
-
-
-_LENGTHS: Final = _lengths()
 
 
 def check_msgpack(body: bytes | bytearray | memoryview, most: int = MOST_VALUES) -> None:

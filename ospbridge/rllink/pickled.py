@@ -116,6 +116,9 @@ class _Stack:
         self.top()
         return self.stack.pop()
 
+    def last(self, count: int) -> tuple[Any, ...]:
+        return tuple(reversed([self.pop() for _ in range(count)]))
+
     def to_mark(self) -> list[Any]:
         """What lies above the last mark, taken off together with it."""
         values = []
@@ -200,10 +203,6 @@ def _text(stack: _Stack, value: str) -> None:
     stack.push(value.encode("utf-8", "replace").decode())
 
 
-def _tuple_of(count: int) -> Callable[[_Stack, None], None]:
-    return lambda stack, _: stack.push(tuple(reversed([stack.pop() for _ in range(count)])))
-
-
 _ACTIONS: Final[dict[str, Callable[[_Stack, Any], Any]]] = {
     "PROTO": _Stack.protocol,
     # a frame says only how long it is
@@ -222,7 +221,9 @@ _ACTIONS: Final[dict[str, Callable[[_Stack, Any], Any]]] = {
     # containers; a set is the list of its members
     "EMPTY_TUPLE": lambda stack, _: stack.push(()),
     "TUPLE": lambda stack, _: stack.push(tuple(stack.to_mark())),
-    **{f"TUPLE{count}": _tuple_of(count) for count in (1, 2, 3)},
+    "TUPLE1": lambda stack, _: stack.push(stack.last(1)),
+    "TUPLE2": lambda stack, _: stack.push(stack.last(2)),
+    "TUPLE3": lambda stack, _: stack.push(stack.last(3)),
     **dict.fromkeys(("EMPTY_LIST", "EMPTY_SET"), lambda stack, _: stack.push([])),
     "LIST": lambda stack, _: stack.push(stack.to_mark()),
     "FROZENSET": lambda stack, _: stack.push(tuple(stack.to_mark())),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from ospbridge.rllink.messages import (
     Episodes,
     EpisodesAndGetState,
     ModuleWeights,
+    Pong,
     SetState,
 )
 from ospbridge.rllink.server import EpisodesArrived
@@ -283,6 +285,43 @@ def test_newer_weights_are_asked_for_until_the_time_that_was_given() -> None:
     error = pair.error(newer_state(pair.client, 0, until=until))
     assert isinstance(error, UpstreamLost)
     assert pair.now == pytest.approx(until, abs=0.05)
+
+
+def test_newer_weights_are_asked_for_until_the_limit_of_learning_and_the_questions_are_counted() -> None:
+    pair = greeted(limits=Limits(answer=1.0, state=1.0))
+    error = pair.error(newer_state(pair.client, 0))
+    assert isinstance(error, UpstreamLost)
+    (asked,) = re.findall(r"after (\d+) questions", error.message)
+    assert int(asked) >= 20
+    assert pair.now == pytest.approx(1.0, abs=0.1)
+
+
+def test_a_connection_that_ends_says_which_reply_was_due() -> None:
+    client = ClientMachine(MSGPACK)
+    client.eof(0.0)
+    assert "with a reply" not in str(client.lost)
+    client = ClientMachine(MSGPACK)
+    client.begin(greet(client), 0.0)
+    client.eof(0.0)
+    assert "with a reply to Ping due" in str(client.lost)
+
+
+@pytest.mark.parametrize(
+    "dialect, advice", [(MSGPACK, "pickle their whole configuration"), (JSON, "see the learner's log")]
+)
+def test_silence_over_the_settings_is_explained_by_what_servers_of_that_dialect_do(
+    dialect: Dialect, advice: str
+) -> None:
+    client = ClientMachine(dialect)
+    client.begin(greet(client), 0.0)
+    client.take(Pong(), 0.0)
+    for exchange, awaited in ((get_config, "SET_CONFIG"), (get_state, "SET_STATE")):
+        client.begin(exchange(client), 0.0)
+        client.handle_timer(1e6)
+        with pytest.raises(UpstreamLost, match=awaited) as caught:
+            client.result()
+        assert (advice in caught.value.hint) or exchange is get_state
+        assert ("pickle" in caught.value.hint) == (dialect is MSGPACK and exchange is get_config)
 
 
 # --- when to connect again, and in which dialect -------------------------------------------------------------------

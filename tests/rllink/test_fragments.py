@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import zlib
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +27,7 @@ from ospbridge.rllink.batches import (
 )
 from ospbridge.rllink.dialects import DIALECTS, JSON, MSGPACK, Dialect, packed_up, unpacked
 from ospbridge.rllink.framing import HEADER_LENGTH
-from ospbridge.rllink.messages import EpisodeFragment, Episodes, EpisodesAndGetState
+from ospbridge.rllink.messages import EpisodeFragment, Episodes, EpisodesAndGetState, Pong
 from tests.rllink.episodes import assert_equal, episode
 from tests.rllink.recordings import decoded
 
@@ -153,6 +154,34 @@ def test_the_pieces_of_an_episode_make_up_the_whole(steps: int, data: st.DataObj
     assert not first.done
     assert_equal(joined([first, second]), whole)
     check_fragments([first, second])
+
+
+def test_pieces_of_an_episode_without_annotations_have_none() -> None:
+    for piece in cut(episode(4, action_dist_inputs=None, action_logp=None), 1, continued=True):
+        assert piece.action_dist_inputs is None
+        assert piece.action_logp is None
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=str)
+def test_an_episode_of_two_steps_is_cut_where_it_must_be(dialect: Dialect) -> None:
+    two = episode(2, observation=1000)
+    one, _ = cut(two, 1, continued=dialect.continues_episodes)
+    messages = split([two], dialect, await_weights=False, largest=dialect.size(one) + 200)
+    assert [[piece.steps for piece in message.fragments] for message in messages] == [[1], [1]]
+
+
+def test_the_size_of_an_episode_in_msgpack_is_that_of_its_arrays_and_a_frame() -> None:
+    """One that is guessed too large is cut without need."""
+    for long in (episode(5000, action=2), episode(5000)):
+        written = len(MSGPACK.encode(Episodes((long,))))
+        assert written <= MSGPACK.size(long) <= written + MSGPACK.FRAME
+
+
+@pytest.mark.parametrize("parcel", [Pong(), Episodes((episode(2), episode(3)))], ids=["PONG", "two"])
+def test_a_parcel_of_something_else_than_one_episode_is_damaged(parcel: Any) -> None:
+    body = bytes(MSGPACK.encode(parcel))[8:]
+    with pytest.raises(ConfigurationError, match="it holds no episode"):
+        unpacked(zlib.crc32(body).to_bytes(4, "little") + body)
 
 
 @pytest.mark.parametrize("at", [0, 4, -1, 9])

@@ -124,6 +124,15 @@ def test_values_of_msgpack_are_counted_as_they_are(value: Any) -> None:
             dialects.check_msgpack(body, count(value) - 1)
 
 
+@pytest.mark.parametrize("value", [[], {}], ids=str)
+def test_lists_and_maps_of_json_are_counted(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialects, "LOOKED_AT", 0)
+    body = orjson.dumps([value] * 9)
+    dialects.check_json(body, 10)
+    with pytest.raises(Misfit, match="more than 9 values"):
+        dialects.check_json(memoryview(body), 9)
+
+
 @given(st.binary())
 def test_of_other_bytes_nothing_is_said(data: bytes) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -16,6 +16,7 @@ from ospbridge.rllink.messages import (
     GetConfig,
     GetState,
     Message,
+    OnnxWeights,
     Ping,
     Pong,
     SetConfig,
@@ -150,6 +151,17 @@ def test_a_stream_that_ends_in_the_middle_of_a_message_is_told(
 
 def framed(body: bytes) -> bytes:
     return header(len(body)) + body
+
+
+def test_a_server_that_knows_the_dialect_may_speak_first() -> None:
+    machine = ServerMachine(CONFIG, dialect=JSON)
+    machine.send_state(OnnxWeights(b"model", 1))
+    (sent,) = machine.data_to_send()
+    assert JSON.decode(sent[8:]) == SetState(OnnxWeights(b"model", 1))
+
+
+def test_an_empty_body_has_a_length_too() -> None:
+    assert header(0) == b"00000000"
 
 
 @pytest.mark.parametrize("length", [LARGEST_BODY + 1, -1])
