@@ -289,11 +289,12 @@ def test_newer_weights_are_asked_for_until_the_time_that_was_given() -> None:
 
 def test_newer_weights_are_asked_for_until_the_limit_of_learning_and_the_questions_are_counted() -> None:
     pair = greeted(limits=Limits(answer=1.0, state=1.0))
+    began = pair.now
     error = pair.error(newer_state(pair.client, 0))
     assert isinstance(error, UpstreamLost)
     (asked,) = re.findall(r"after (\d+) questions", error.message)
     assert int(asked) >= 20
-    assert pair.now == pytest.approx(1.0, abs=0.1)
+    assert pair.now - began == pytest.approx(1.0, abs=0.1)
 
 
 def test_a_connection_that_ends_says_which_reply_was_due() -> None:
@@ -306,12 +307,7 @@ def test_a_connection_that_ends_says_which_reply_was_due() -> None:
     assert "with a reply to Ping due" in str(client.lost)
 
 
-@pytest.mark.parametrize(
-    "dialect, advice", [(MSGPACK, "pickle their whole configuration"), (JSON, "see the learner's log")]
-)
-def test_silence_over_the_settings_is_explained_by_what_servers_of_that_dialect_do(
-    dialect: Dialect, advice: str
-) -> None:
+def test_silence_over_the_settings_is_explained_by_what_servers_of_that_dialect_do(dialect: Dialect) -> None:
     client = ClientMachine(dialect)
     client.begin(greet(client), 0.0)
     client.take(Pong(), 0.0)
@@ -320,7 +316,7 @@ def test_silence_over_the_settings_is_explained_by_what_servers_of_that_dialect_
         client.handle_timer(1e6)
         with pytest.raises(UpstreamLost, match=awaited) as caught:
             client.result()
-        assert (advice in caught.value.hint) or exchange is get_state
+        assert "see the learner's log" in caught.value.hint
         assert ("pickle" in caught.value.hint) == (dialect is MSGPACK and exchange is get_config)
 
 
