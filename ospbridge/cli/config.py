@@ -46,7 +46,7 @@ def show(context: click.Context, /, *, config: Path | None, origin: bool, **_: A
     It takes the options of `ospbridge connect` and its environment variables, OSPBRIDGE_CONNECT_ and the option: flags
     come before variables, variables before the file, the file before defaults.
     """
-    from ospbridge.config.showing import shown
+    from ospbridge.config.effective import shown
 
     found = configuration(context, config)
     # What cannot work is told as it would be when the daemon starts.

@@ -107,12 +107,12 @@ def _checks(
     yield from installation.check_installation()
     try:
         from ospbridge.cli.variables import variables_of
-        from ospbridge.diagnosis import machine, places, reaching, surroundings
+        from ospbridge.diagnosis import machine, places, reaching
         from ospbridge.interface import DEFAULT_PORT
     except ImportError as error:
         yield problem("import", f"ospbridge cannot be imported: {error}", "pip install --upgrade ospbridge")
         return
-    yield surroundings.check_variables(frozenset(variables_of(root.command, root)))
+    yield machine.check_variables(frozenset(variables_of(root.command, root)))
     yield machine.check_cores()
     yield machine.check_clock()
     yield machine.check_receive_buffer()

@@ -29,7 +29,7 @@ from ospbridge.errors import (
 from ospbridge.interface import LARGEST_SEED, unobserved
 from ospbridge.observe import logs
 from ospbridge.session.rebuild import Attempts
-from ospbridge.task.pacing import HINT, unlike
+from ospbridge.task.base import HINT, unlike
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -29,7 +29,7 @@ MOST_AT_ONCE: Final = 128
 
 
 class DashboardSource:
-    """What ``ospbridge.dashboard.source`` says, of the whole daemon. ``recent`` has its warnings."""
+    """What ``ospbridge.dashboard.streaming`` says, of the whole daemon. ``recent`` has its warnings."""
 
     def __init__(self, overlook: Overlook, recent: Recent) -> None:
         self._overlook = overlook

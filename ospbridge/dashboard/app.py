@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ospbridge.dashboard.address import Access
     from ospbridge.dashboard.overview import Parts
-    from ospbridge.dashboard.source import Source
+    from ospbridge.dashboard.streaming import Source
 
 __all__ = ["Application"]
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hypercorn.config import Config
     from starlette.types import ASGIApp
 
-    from ospbridge.dashboard.source import Source
+    from ospbridge.dashboard.streaming import Source
 
 __all__ = ["Dashboard"]
 

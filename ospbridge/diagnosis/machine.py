@@ -13,12 +13,13 @@ from time import monotonic, perf_counter_ns
 from typing import TYPE_CHECKING, Final
 
 from ospbridge.diagnosis.checks import Check, advice, problem, skipped, well
+from ospbridge.toml.nearest import nearest
 from ospbridge.transport.udp import RECEIVE_BUFFER, open_udp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
-__all__ = ["check_clock", "check_cores", "check_port", "check_receive_buffer"]
+__all__ = ["check_clock", "check_cores", "check_port", "check_receive_buffer", "check_variables"]
 
 PROC: Final = Path("/proc")
 CLOCK_SOURCE: Final = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
@@ -133,3 +134,24 @@ def _owners(inodes: set[str], proc: Path) -> dict[str, str]:
                         name = (process / "comm").read_text().strip()
                         found[inode] = f"{name} (pid {process.name})"
     return found
+
+
+OURS: Final = "OSPBRIDGE_"
+SUBJECT: Final = "variables"
+
+
+def check_variables(known: Collection[str]) -> Check:
+    """Whether each that is set is one of those ``known``: a misspelt one is passed over in silence by all commands."""
+    given = sorted(name for name in os.environ if name.startswith(OURS))
+    strange = [name for name in given if name not in known]
+    if strange:
+        meant = " ".join(filter(None, (nearest(name, known) for name in strange)))
+        return advice(
+            SUBJECT,
+            f"no option is set by {', '.join(strange)}",
+            meant
+            or "OSPBRIDGE_, the command, and the option as it is written: docs/reference/cli.md lists them all",
+        )
+    return well(
+        SUBJECT, f"options are set by {', '.join(given)}" if given else f"no option is set by {OURS}..."
+    )

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ospbridge.diagnosis.checks import Check, advice, problem, skipped, well
 from ospbridge.errors import ConfigurationError
-from ospbridge.observe.base_directories import base_directory
-from ospbridge.observe.runtime import default_hub, hubs, runtime_directory
-from ospbridge.observe.state import state_directory
+from ospbridge.observe.runtime import base_directory, default_hub, hubs, runtime_directory, state_directory
 from ospbridge.session.lease import SUFFIX, Lease
 from ospbridge.text import listed
 from ospbridge.transport.unix import LONGEST_PATH, connect_unix

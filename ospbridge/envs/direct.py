@@ -24,7 +24,7 @@ from ospbridge.errors import (
 )
 from ospbridge.interface import unobserved
 from ospbridge.session.rebuild import Attempts
-from ospbridge.task.pacing import HINT, unlike
+from ospbridge.task.base import HINT, unlike
 from ospbridge.text import listed
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from ospbridge.errors import UsageError
-from ospbridge.observe.state import state_directory
+from ospbridge.observe.runtime import state_directory
 
 if TYPE_CHECKING:
     from ospbridge.launch.command import LaunchSpec

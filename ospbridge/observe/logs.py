@@ -25,7 +25,7 @@ import structlog
 
 from ospbridge.errors import ConfigurationError
 from ospbridge.observe.brevity import Brevity
-from ospbridge.observe.listeners import take_over
+from ospbridge.observe.sparing import Sparing
 from ospbridge.text import writable
 
 if TYPE_CHECKING:
@@ -36,7 +36,33 @@ if TYPE_CHECKING:
 
     from ospbridge.observe.recent import Recent
 
-__all__ = ["LEVELS", "bound", "configure", "get", "unfailing"]
+__all__ = ["LEVELS", "bound", "configure", "get", "take_over", "unfailing"]
+
+SAYS: Final = "trio.serve_listeners"
+"""The logger, documented with ``trio.serve_listeners``."""
+
+
+class _Told(logging.Handler):
+    """Passes on that the process is out of descriptors, or the host of memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._complaint = Sparing()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._complaint.due():
+            error = record.exc_info[1] if record.exc_info else None
+            reason = error.strerror if isinstance(error, OSError) else record.getMessage()
+            log = structlog.get_logger(logger_name=__name__)
+            log.warning("cannot accept connections", reason=reason)
+
+
+def take_over() -> None:
+    """From now on; may be called again."""
+    theirs = logging.getLogger(SAYS)
+    theirs.handlers[:] = [_Told()]
+    theirs.propagate = False
+
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 _PRIORITIES: Final = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}

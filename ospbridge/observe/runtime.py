@@ -6,9 +6,37 @@ import os
 import tempfile
 from pathlib import Path
 
-from ospbridge.observe.base_directories import base_directory
+from ospbridge.errors import ConfigurationError
 
-__all__ = ["default_hub", "found_hub", "hubs", "runtime_directory"]
+__all__ = [
+    "base_directory",
+    "default_hub",
+    "found_hub",
+    "home",
+    "hubs",
+    "runtime_directory",
+    "state_directory",
+]
+
+
+def base_directory(named: str | None) -> Path | None:
+    """Which one an environment variable names; None where it names none.
+
+    A relative one is ignored, as the specification says: it would be another directory for each program.
+    """
+    directory = Path(named or "")
+    return directory if directory.is_absolute() else None
+
+
+def home() -> Path:
+    """Raises ConfigurationError where nothing tells, as for a container's user without a name."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise ConfigurationError(
+            f"HOME is not set, and the system knows no home of user {os.getuid()}", hint="set HOME"
+        ) from None
+
 
 SERVICE = Path("/run/ospbridge")
 """Where the system's service keeps its own."""
@@ -58,3 +86,15 @@ def hubs() -> list[Path]:
         return sorted(runtime_directory().glob("hub-*.sock"))
     except OSError:
         return []
+
+
+def state_directory() -> Path:
+    """``$STATE_DIRECTORY`` (systemd), else ``$XDG_STATE_HOME/ospbridge``, else ``~/.local/state/ospbridge``.
+
+    Raises ConfigurationError where there is none of these.
+    """
+    given = os.environ.get("STATE_DIRECTORY")
+    if given:
+        return Path(given.split(":")[0])
+    states = base_directory(os.environ.get("XDG_STATE_HOME"))
+    return (states or home() / ".local" / "state") / "ospbridge"

@@ -12,15 +12,55 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ospbridge.errors import ConfigurationError, OspBridgeError
-from ospbridge.record.spool_damage import StuckError, is_damage
-from ospbridge.record.spool_place import Place
 from ospbridge.record.spool_recent import Entry, Made, Recent
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Container, Generator, Iterable, Iterator, Sequence
 
-__all__ = ["REFUSED", "Entry", "Made", "NoRoom", "SpoolFile", "WhenFull"]
+__all__ = ["REFUSED", "Entry", "Made", "NoRoom", "Place", "SpoolFile", "StuckError", "WhenFull", "is_damage"]
+
+
+class Place:
+    """Of the database ``path``, which has just been opened, and of its log."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._log = Path(f"{path}-wal")
+        self._was = _what(self._path), _what(self._log)
+
+    @property
+    def kept(self) -> bool:
+        """The path leads to it."""
+        return _what(self._path) == self._was[0]
+
+    def leave(self) -> None:
+        """Take the log away that was left here: SQLite would read it into whatever database comes to the path."""
+        if self._was[1] is not None and _what(self._log) == self._was[1]:
+            self._log.unlink()
+
+
+def _what(path: Path) -> tuple[int, int] | None:
+    with suppress(FileNotFoundError, NotADirectoryError):
+        found = path.stat()
+        return found.st_dev, found.st_ino
+    return None
+
+
+class StuckError(sqlite3.DatabaseError):
+    """One of these entries, or what leads to them, is damaged, and cannot be taken out for that."""
+
+    def __init__(self, first: int, last: int, why: sqlite3.Error) -> None:
+        super().__init__(str(why))
+        self.first = first
+        self.last = last
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Of the file, and not of the moment, as of a disk that is full or away."""
+    code: int = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)
+    return code & 0xFF == sqlite3.SQLITE_CORRUPT
+
 
 APPLICATION_ID: Final = 0x4F535042
 """'OSPB', in the database's header: what `file` shows, and how another program's database is told from a spool."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ospbridge.observe.base_directories import base_directory, home
+from ospbridge.observe.runtime import base_directory, home
 
 __all__ = ["GROUP", "SERVICE", "Scope"]
 

@@ -18,14 +18,25 @@ from ospbridge.interface import BoxSpace, Feedback, PlainInfo, Space
 from ospbridge.task.outside import SELDOM, Outside, unheard
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
     from ospbridge.interface import AgentInterface, InterfaceValue, StepOutcome
     from ospbridge.task.outside import Remark
 
-__all__ = ["ANY_NUMBER", "FLOAT", "Task", "bounds", "choice", "finite", "take_vector", "vector"]
+__all__ = [
+    "ANY_NUMBER",
+    "FLOAT",
+    "HINT",
+    "Task",
+    "bounds",
+    "choice",
+    "finite",
+    "take_vector",
+    "unlike",
+    "vector",
+]
 
 FLOAT: Final = np.dtype(np.float32)
 _LARGEST: Final = float(np.finfo(np.float32).max)
@@ -235,3 +246,15 @@ def choice(action: Any, choices: int, agent: str) -> int:
             hint="env.action_space.sample() shows the form",
         )
     return chosen
+
+
+HINT: Final = (
+    "all agents of a simulator step together: give their tasks the same action_repeat, by a scenario that matches all "
+    "of them, or do not play them together"
+)
+
+
+def unlike(tasks: Iterable[Task]) -> dict[str, int]:
+    """The ``action_repeat`` of each agent, of which the largest is taken for all; empty where they are equal."""
+    repeats = {task.agent.name: task.action_repeat for task in tasks}
+    return repeats if len(set(repeats.values())) > 1 else {}

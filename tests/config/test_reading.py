@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from ospbridge.config.effective import Entry, Value, effective
+from ospbridge.config.effective import Entry, Value, effective, shown
 from ospbridge.config.keys import Key, Kind, Section
 from ospbridge.config.reading import WrittenFile, load, read
-from ospbridge.config.showing import shown
 from ospbridge.errors import ConfigurationError, ConfigurationInvalid, UsageError
 
 

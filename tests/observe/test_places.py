@@ -13,8 +13,7 @@ from ospbridge.diagnosis.checks import State
 from ospbridge.diagnosis.places import check_state_directory
 from ospbridge.errors import ConfigurationError
 from ospbridge.observe import runtime
-from ospbridge.observe.runtime import runtime_directory
-from ospbridge.observe.state import state_directory
+from ospbridge.observe.runtime import runtime_directory, state_directory
 from ospbridge.service.scope import Scope
 
 VARIABLES: dict[str, Callable[[], Path]] = {

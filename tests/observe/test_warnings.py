@@ -14,7 +14,7 @@ import trio
 from structlog.testing import capture_logs
 
 from ospbridge.observe import logs, sparing
-from ospbridge.observe.listeners import SAYS, take_over
+from ospbridge.observe.logs import SAYS, take_over
 from ospbridge.observe.recent import LONGEST, MOST_FIELDS, Recent
 from ospbridge.observe.sparing import MOST_KEPT, SAID_AGAIN_AFTER, SparingEach, SparingMore
 

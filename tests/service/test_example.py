@@ -13,7 +13,7 @@ from ospbridge.cli.connect import connect
 from ospbridge.cli.keys import option_of, sections
 from ospbridge.config.keys import Key, Kind
 from ospbridge.config.reading import read
-from ospbridge.service.shipped import shipped_text
+from ospbridge.service.installing import shipped_text
 
 EXAMPLE = shipped_text("ospbridge.toml")
 SECTIONS = sections(connect)

@@ -12,10 +12,9 @@ import pytest
 from ospbridge import errors
 from ospbridge.daemon.service import LEAVE_WITHIN
 from ospbridge.errors import ConfigurationError
-from ospbridge.service.installing import Installation
+from ospbridge.service.installing import Installation, shipped_text
 from ospbridge.service.placing import PlacedFile
 from ospbridge.service.scope import Scope
-from ospbridge.service.shipped import shipped_text
 
 UNITS = ["ospbridge.service", "ospbridge@.service", "user/ospbridge.service", "user/ospbridge@.service"]
 ANALYZE = shutil.which("systemd-analyze")

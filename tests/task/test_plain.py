@@ -11,9 +11,8 @@ import pytest
 
 from ospbridge.errors import LocalProtocolError
 from ospbridge.interface import PlainInfo
-from ospbridge.task.base import Task
+from ospbridge.task.base import Task, unlike
 from ospbridge.task.outside import SELDOM, Outside, Remark
-from ospbridge.task.pacing import unlike
 from ospbridge.task.plain import PlainTask
 from ospbridge.task.scenario import NotFinite
 from tests.task.agents import INFOS, arm, outcome, task

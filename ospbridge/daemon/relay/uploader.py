@@ -30,8 +30,8 @@ from ospbridge.errors import ConfigurationError, LocalProtocolError, OspBridgeEr
 from ospbridge.hub.status import SpoolStatus
 from ospbridge.interface import DiscreteSpace, chosen
 from ospbridge.observe import logs
+from ospbridge.observe.runtime import state_directory
 from ospbridge.observe.sparing import Sparing, SparingMore
-from ospbridge.observe.state import state_directory
 from ospbridge.record.spool import CLOSE_WITHIN, Made, Spool, SpoolFigures
 from ospbridge.rllink.batches import check_fragment, cut, split
 from ospbridge.rllink.dialects import MSGPACK, packed_up, unpacked
