@@ -36,7 +36,7 @@ LIMITS: Final = Limits(connect=10, query=2, listing=4, step=6, reset=8)
 class Player:
     """One session with all agents of a simulator. Each step of an episode has inputs that no other one has.
 
-    ``taken``: it takes so many only. ``fault``: what the network does from the first datagram on. ``pair``: makes it.
+    ``taken``: it takes so many only. ``fault``: what the network does from the first datagram on.
     """
 
     def __init__(
@@ -48,19 +48,16 @@ class Player:
         outputs: int = 3,
         limits: Limits = LIMITS,
         fault: Fault = no_fault,
-        pair: Callable[..., Pair] = Pair,
     ) -> None:
         self.profile = profile
         self.limits = limits
         everyone = tuple(f"agent{at}" for at in range(agents))
         self.names = everyone[:taken]
         self.outputs = outputs
-        self.pair = pair(SyntheticWorld(1, outputs, names=everyone), profile, fault=fault)
+        self.pair = Pair(SyntheticWorld(1, outputs, names=everyone), profile, fault=fault)
         self.client: Client = self.pair.client(profile, limits=limits).connect()
         self.talk: Any = self.client.conversation
         self.client.do(self.talk.register(self.names))
-        self.shape: Callable[[int], float] = lambda number: number / 128
-        """Of the inputs, by the number of the step."""
         self.seed = SEED
         self.given: list[dict[str, list[float]]] = []
         """Inputs of each step since the latest reset."""
@@ -88,21 +85,14 @@ class Player:
         for _ in range(steps):
             self.step()
 
-    def begin_step(self) -> None:
-        number = len(self.given) + 1
-        inputs = {
-            name: np.array([self.shape(number) + at / 4096], np.float32) for at, name in enumerate(self.names)
-        }
-        self.given.append({name: inputs[name].tolist() for name in self.names})
-        self.client.begin(self.talk.step(inputs))
-
     def step(self) -> float:
         """Seconds that it took."""
-        began = self.pair.now
-        self.begin_step()
-        while not self.client.finished:
-            self.pair.advance(until=began + 300.0)
-        brought = self.client.outcome()
+        began, number = self.pair.now, len(self.given) + 1
+        inputs = {
+            name: np.array([number / 128 + at / 4096], np.float32) for at, name in enumerate(self.names)
+        }
+        self.given.append({name: inputs[name].tolist() for name in self.names})
+        brought = self.client.do(self.talk.step(inputs))
         self.brought.append({name: brought[name].outputs.tolist() for name in self.names})
         self.restored.append(any(brought[name].restored for name in self.names))
         return self.pair.now - began

@@ -74,24 +74,14 @@ def events(env: Environment) -> None:
     env.client.do(env.talk.deregister_event(EVENT))
 
 
-def reset(env: Environment) -> None:
-    with env.honest():
-        env.reset()
+def honest(exchange: Callable[[Environment], None]) -> Callable[[Environment], None]:
+    """What is told ends the session."""
 
+    def run(env: Environment) -> None:
+        with env.honest():
+            exchange(env)
 
-def first_step(env: Environment) -> None:
-    with env.honest():
-        env.first_step()
-
-
-def later_step(env: Environment) -> None:
-    with env.honest():
-        env.step()
-
-
-def audit(env: Environment) -> None:
-    with env.honest():
-        env.audit()
+    return run
 
 
 def reset_before(env: Environment) -> None:
@@ -120,10 +110,10 @@ EXCHANGES: Final = {
     "events": Exchange(Environment.ready, events),
     "variables": Exchange(Environment.ready, get_and_set),
     "listing": Exchange(Environment.ready, listing),
-    "reset": Exchange(Environment.ready, reset, may_end=True),
-    "first step": Exchange(reset_before, first_step, may_end=True),
-    "later step": Exchange(step_before, later_step, may_end=True),
-    "audit": Exchange(step_before, audit, may_end=True),
+    "reset": Exchange(Environment.ready, honest(Environment.reset), may_end=True),
+    "first step": Exchange(reset_before, honest(Environment.first_step), may_end=True),
+    "later step": Exchange(step_before, honest(Environment.step), may_end=True),
+    "audit": Exchange(step_before, honest(Environment.audit), may_end=True),
     "leave": Exchange(Environment.ready, Environment.leave),
 }
 
@@ -150,7 +140,7 @@ def live(
     case.run(env)
     env.calm()
     if exchange == "reset" and not env.ends:
-        first_step(env)
+        honest(Environment.first_step)(env)
     env.play(STEPS)
     untruths = [untruth for untruth in env.untruths() if not replaced or untruth.brought or untruth.surplus]
     assert [str(untruth) for untruth in untruths] == []
