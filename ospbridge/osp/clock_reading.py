@@ -19,7 +19,6 @@ __all__ = [
     "INTERRUPTED",
     "SECOND_LOOK",
     "audit",
-    "audit_previous",
     "confirm_size",
     "drop_clock",
     "read_clock",
@@ -147,11 +146,6 @@ def audit(m: ClientMachine) -> Exchange[str]:
         given = f"{pluralize(clock.count, 'step')} {'was' if clock.count == 1 else 'were'} given"
         m.notices.anomaly(m.uncertain(f"{given}, the clock shows {shown}").message)
     return episode.doubt
-
-
-def audit_previous(m: ClientMachine) -> Exchange[str]:
-    """Before a reset: why the steps of an episode that it abandons cannot be trusted, or nothing."""
-    return "" if m.episode.request_outstanding else (yield from audit(m))
 
 
 def write_value(m: ClientMachine, name: str, content: str) -> Exchange[bool | None]:

@@ -32,7 +32,7 @@ from ospbridge.interface import (
 from ospbridge.osp import agents as roster
 from ospbridge.osp import queries
 from ospbridge.osp.client import ClientMachine, Exchange
-from ospbridge.osp.clock_reading import audit, audit_previous, write_value
+from ospbridge.osp.clock_reading import audit, write_value
 from ospbridge.osp.codes import DATAGRAM_END
 from ospbridge.osp.disconnect import leave
 from ospbridge.osp.fast_path import FastPath, StepRequest
@@ -319,7 +319,7 @@ class SessionCore:
 
     def audit_previous(self) -> Exchange[str]:
         """Why the steps of an episode that the next reset abandons cannot be trusted; empty where nothing is known."""
-        return audit_previous(self.machine)
+        return "" if self.machine.episode.request_outstanding else (yield from audit(self.machine))
 
     # --- events and variables --------------------------------------------------------------------------------------
 
