@@ -516,7 +516,7 @@ class Supervisor:
         while True:
             session, interfaces = await joiner.join(number=self.number + 1, away=away)
             if previous is not None:
-                session.inherit(previous)
+                session.machine.succeed(previous.machine)
             previous = session
             unfit = await self._keep(session, interfaces, joiner)
             loss = self.loss

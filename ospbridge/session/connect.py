@@ -100,7 +100,6 @@ class Connection:
     server: Endpoint
     handler: Endpoint
     lease: SessionLease
-    leases: Path | None = None
     greeting: bytes = b""
     """The handler's answer to the INIT."""
     freed: tuple[str, ...] = ()
@@ -196,7 +195,7 @@ def join(
 
 def _only_freed_by_a_restart(connection: Connection) -> list[str]:
     """Taken agents that only a restart of the communication frees, where that disturbs nobody else."""
-    server, leases, channel = connection.server, connection.leases, connection.channel
+    server, leases, channel = connection.server, connection.lease.directory, connection.channel
     machine = channel.machine
     if not machine.profile.deaf_after_closed_port or not left_behind(server, leases):
         return []
@@ -275,7 +274,7 @@ def find_handler(
     )
     for data in early:
         channel.take(data, monotonic())
-    return Connection(channel, server, handler, lease, leases, machine.greeting, tuple(freed))
+    return Connection(channel, server, handler, lease, machine.greeting, tuple(freed))
 
 
 def _turn(port: OpenPort[ConnectMachine], probe: socket.socket, lease: SessionLease) -> bool:

@@ -53,7 +53,6 @@ from ospbridge.transport.udp import LARGEST_DATAGRAM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
-    from pathlib import Path
 
     from numpy.typing import ArrayLike
 
@@ -86,8 +85,6 @@ class SessionCore:
         server: Endpoint,
         handler: Endpoint,
         machine: ClientMachine,
-        *,
-        leases: Path | None = None,
         lease: SessionLease | None = None,
     ) -> None:
         self.server = server
@@ -106,7 +103,7 @@ class SessionCore:
         self.lease = lease
         self.filled: tuple[StepRequest, ...] = ()
         """The requests, with the inputs that were taken over; another tuple where agents came or went."""
-        self._leases = leases
+        self._leases = None if lease is None else lease.directory
         self._path: FastPath | None = None
         self._renew_lease()
 
@@ -460,13 +457,9 @@ class Session:
         """The time, without any way to it: a step asks several times."""
         self.channel = connection.channel
         self.machine = machine = self.channel.machine
-        self.core = SessionCore(
-            connection.server,
-            connection.handler,
-            machine,
-            leases=connection.leases,
-            lease=connection.lease,
-        )
+        self.server: Endpoint = connection.server
+        """The simulator's address, resolved."""
+        self.core = SessionCore(self.server, connection.handler, machine, connection.lease)
         self.closed = False
         """Nothing can be asked any more; closing has no more to do."""
         self._connection = connection
@@ -497,11 +490,6 @@ class Session:
     def profile(self) -> Profile:
         """The kind of server that was found."""
         return self.machine.profile
-
-    @property
-    def server(self) -> Endpoint:
-        """The simulator's address, resolved."""
-        return self.core.server
 
     @property
     def controlled(self) -> tuple[str, ...]:
@@ -648,10 +636,6 @@ class Session:
         if not self.closed:
             self.channel.drain(self.clock())
         return self.core.pop_notices()
-
-    def inherit(self, previous: Session) -> None:
-        """This session takes the place of ``previous``: what that saw of the server holds, and so may its requests."""
-        self.machine.succeed(previous.machine)
 
     # --- leaving ---------------------------------------------------------------------------------------------------
 

@@ -89,7 +89,7 @@ class LeaseFile:
     """What it says, once it was written or read."""
 
     def __init__(self, directory: Path | None = None) -> None:
-        self._directory = directory
+        self.directory = directory
         self.place: tuple[int, Path] | None = None
         """Its descriptor, whose lock is held, and its path; None where it was not written, or was let go."""
         self.path: Path | None = None
@@ -106,7 +106,7 @@ class LeaseFile:
         with suppress(OSError):
             path = self.path if self.place is not None else None
             if path is None:
-                directory = self._directory or runtime_directory() / "leases"
+                directory = self.directory or runtime_directory() / "leases"
                 # Whoever may write to the one above could put another in its place.
                 directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 directory.mkdir(mode=0o700, exist_ok=True)
