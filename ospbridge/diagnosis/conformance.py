@@ -77,7 +77,7 @@ class Conformance:
         self._trace = trace
         self._invasive = invasive
         self._mute = 0
-        self._stage = Stage(Server(*resolve(simulator), trace), timeout=timeout)
+        self._stage = Stage(Server(resolve(simulator), trace), timeout=timeout)
 
     def run(self, told: Callable[[Deviation], None] = lambda _: None) -> Report:
         """Probe; ``told`` is called before each deviation. Raises SessionLost, QueryTimeout, RemoteProtocolError."""

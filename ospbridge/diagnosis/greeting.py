@@ -32,7 +32,6 @@ TRIES: Final = 3
 class Server(NamedTuple):
     """Where the server is, as an address of numbers; ``trace`` is written of all that is said."""
 
-    family: socket.AddressFamily
     address: Endpoint
     trace: TraceWriter | None = None
 
@@ -42,9 +41,7 @@ def join(server: Server, profile: Profile | None, *, timeout: float) -> Line:
 
     Raises SimulatorNotFound, SimulatorSilent, VersionRefused.
     """
-    found = find_handler(
-        server.family, server.address, profile, limits=Limits(connect=timeout), trace=server.trace
-    )
+    found = find_handler(server.address, profile, limits=Limits(connect=timeout), trace=server.trace)
     return Line(
         found.channel.sock,
         found.channel.machine.profile,
@@ -78,7 +75,7 @@ def answer_to(server: Server, init: bytes, line: Line) -> bytes | None:
     answer: bytes | None = None
     owed = 0
     marked = line.profile.end_marker
-    sock = open_udp(server.family)
+    sock = open_udp(server.address.host)
     try:
         poll = select.poll()
         poll.register(sock.fileno(), select.POLLIN)
@@ -109,6 +106,6 @@ def answer_to(server: Server, init: bytes, line: Line) -> bytes | None:
 
 def throw_away(server: Server, datagram: bytes) -> None:
     """Send something to the main port to which no answer is awaited."""
-    with open_udp(server.family) as sock:
+    with open_udp(server.address.host) as sock:
         for _ in range(TRIES):
             _send(sock, datagram, server.address, server.trace)

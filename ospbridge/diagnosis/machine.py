@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from ospbridge.diagnosis.checks import Check, advice, problem, skipped, well
 from ospbridge.toml.nearest import nearest
+from ospbridge.transport.addresses import LOOPBACK
 from ospbridge.transport.udp import RECEIVE_BUFFER, open_udp
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def check_clock(source: Path = CLOCK_SOURCE) -> Check:
 def check_receive_buffer(wanted: int = RECEIVE_BUFFER) -> Check:
     """Whether a socket gets the receive buffer that listings of large simulators need."""
     subject = "receive buffer"
-    with open_udp(socket.AF_INET) as sock:
+    with open_udp(LOOPBACK) as sock:
         # The kernel says twice what it grants: half of it is for its own bookkeeping.
         granted = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
     if granted >= wanted:

@@ -40,7 +40,7 @@ def check_scheduling(simulator: Endpoint, profile: Profile) -> Check | None:
     None where it is not a kind that stalls, runs on another host, or on a platform without SCHED_BATCH.
     """
     if not (
-        profile.loses_wakeups and hasattr(os, "SCHED_BATCH") and is_of_this_host(resolve(simulator)[1].host)
+        profile.loses_wakeups and hasattr(os, "SCHED_BATCH") and is_of_this_host(resolve(simulator).host)
     ):
         return None
     subject = f"scheduling of {simulator}"

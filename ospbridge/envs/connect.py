@@ -218,7 +218,7 @@ class Connector:
         else:
             # It may still load its agents.
             named, wait = simulator.address, max(self._wait, simulator.spec.ready)
-        server = resolve(named)[1] if isinstance(simulator, str) else named
+        server = resolve(named) if isinstance(simulator, str) else named
         return ConnectOptions(server, named, self._profile, self._limits, self.spin, wait)
 
     def _trace_of(self, at: int) -> Path | None:

@@ -325,7 +325,7 @@ class SharedSession:
         while True:
             wait = max(give_up - monotonic(), 0.0)
             budget = None if away or self.launched is not None else self.budget
-session = _connect(self.options, self.trace, wait=wait, budget=budget, launched=self.launched)
+            session = _connect(self.options, self.trace, wait=wait, budget=budget, launched=self.launched)
             session.machine.succeed(self.session.machine)
             with _lock:
                 # Whoever closes it meanwhile has not seen this one.

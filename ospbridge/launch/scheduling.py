@@ -78,7 +78,7 @@ def owner_of(simulator: Endpoint) -> RunningSimulator:
             "this platform has no SCHED_BATCH, so there is nothing to tune",
             hint="run simulator and bridge on Linux, whose scheduler has it",
         )
-    address = resolve(simulator)[1]
+    address = resolve(simulator)
     if not is_of_this_host(address.host):
         raise UsageError(
             f"{simulator} is not an address of this host, and only processes of this host can be tuned",

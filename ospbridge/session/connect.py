@@ -155,10 +155,9 @@ def join(
             hint="open one with ospbridge.observe.trace.TraceWriter(FILE), and close it after the session",
         )
     leases = None if leases is None else Path(leases)
-    family, server = resolve(parse_endpoint(str(simulator) if isinstance(simulator, Endpoint) else simulator))
+    server = resolve(parse_endpoint(str(simulator) if isinstance(simulator, Endpoint) else simulator))
     found = partial(
         find_handler,
-        family,
         server,
         profile,
         limits=limits,
@@ -220,7 +219,6 @@ def restart(
 
 
 def find_handler(
-    family: socket.AddressFamily,
     server: Endpoint,
     profile: str | Profile | None,
     *,
@@ -241,11 +239,11 @@ def find_handler(
         check()
         sleep(min(left, CHECKED_EVERY))
     machine = ConnectMachine(server, wanted, limits=limits, now=monotonic(), pauses=pauses)
-    port = OpenPort(open_udp(family), machine, trace=trace, tally=tally)
+    port = OpenPort(open_udp(server.host), machine, trace=trace, tally=tally)
     lease = SessionLease(port.sock, server, leases)
     freed: list[str] = []
     try:
-        with closed_port_probe(family, server) as probe:
+        with closed_port_probe(server) as probe:
             port.say()
             while not _turn(port, probe, lease):
                 if machine.paused_until is not None:
@@ -326,9 +324,9 @@ class DeadSession:
         profile = replace(
             PROFILES[lease.profile], end_marker=lease.marked or PROFILES[lease.profile].end_marker
         )
-        family, handler = resolve(Endpoint(lease.server, lease.handler_port))
+        handler = resolve(Endpoint(lease.server, lease.handler_port))
         with closed_on_error(
-            open_udp(family, local_port=lease.local_port, local_host=lease.local_host)
+            open_udp(handler.host, local_port=lease.local_port, local_host=lease.local_host)
         ) as sock:
             sock.connect((handler.host, handler.port))
         machine, exchange = machine_to_leave(

@@ -128,7 +128,7 @@ class PortProbe:
         self._probe: socket.socket | None = None
         self._closed = False
         try:
-            self._probe = closed_port_probe(socket.AF_INET6 if ":" in server.host else socket.AF_INET, server)
+            self._probe = closed_port_probe(server)
         except (ConfigurationError, SimulatorNotFound):
             # No way there: joining will say why.
             self._closed = True

@@ -74,6 +74,11 @@ def is_ip(name: str) -> bool:
     return True
 
 
+def family_of(address: str) -> socket.AddressFamily:
+    """Of an address in numbers."""
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
 def is_loopback(host: str) -> bool:
     """Whether it is an IP address that only this host reaches; a name is none."""
     return is_ip(host) and ipaddress.ip_address(host.partition("%")[0]).is_loopback
@@ -84,7 +89,7 @@ def is_of_this_host(host: str) -> bool:
     if is_loopback(host) or not is_ip(host):
         return is_loopback(host)
     try:
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        with socket.socket(family_of(host), socket.SOCK_DGRAM) as sock:
             # Only what is its own can be bound. To list its addresses takes AF_NETLINK, which our units forbid.
             sock.bind((host, 0))
     except OSError:
@@ -103,7 +108,7 @@ def unresolved(host: str, error: OSError | ValueError, absent: type[OspBridgeErr
     return ConfigurationError(why, hint="check the spelling, or write the IP address")
 
 
-def resolve(endpoint: Endpoint) -> tuple[socket.AddressFamily, Endpoint]:
+def resolve(endpoint: Endpoint) -> Endpoint:
     """The numeric address of ``endpoint``. Raises ConfigurationError for a name that there is not.
 
     And SimulatorNotFound where no name server answers, which may be mended by waiting. Of a name with several the first
@@ -113,5 +118,5 @@ def resolve(endpoint: Endpoint) -> tuple[socket.AddressFamily, Endpoint]:
         found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_DGRAM)
     except (OSError, ValueError) as error:
         raise unresolved(endpoint.host, error, SimulatorNotFound) from None
-    family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
-    return family, Endpoint(str(address[0]), int(address[1]))
+    *_, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+    return Endpoint(str(address[0]), int(address[1]))

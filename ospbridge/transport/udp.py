@@ -9,6 +9,7 @@ from typing import Final
 
 from ospbridge.errors import ConfigurationError, SimulatorNotFound
 from ospbridge.interface import Endpoint
+from ospbridge.transport.addresses import family_of
 from ospbridge.transport.admission import closed_on_error
 
 LARGEST_DATAGRAM: Final = 65_536
@@ -23,9 +24,9 @@ NO_WAY: Final = frozenset(
 """What a host says whose network is down, or has no address yet, as when it starts: waiting may mend that."""
 
 
-def open_udp(family: socket.AddressFamily, *, local_port: int = 0, local_host: str = "") -> socket.socket:
-    """A non-blocking UDP socket with a large receive buffer."""
-    with closed_on_error(socket.socket(family, socket.SOCK_DGRAM)) as sock:
+def open_udp(peer: str, *, local_port: int = 0, local_host: str = "") -> socket.socket:
+    """A non-blocking UDP socket with a large receive buffer, which can reach a numeric address such as ``peer``."""
+    with closed_on_error(socket.socket(family_of(peer), socket.SOCK_DGRAM)) as sock:
         sock.setblocking(False)
         for option in (socket.SO_RCVBUF, _SO_RCVBUFFORCE):
             with suppress(OSError):
@@ -54,13 +55,13 @@ def open_beside(sock: socket.socket) -> socket.socket | None:
     return beside
 
 
-def closed_port_probe(family: socket.AddressFamily, server: Endpoint) -> socket.socket:
+def closed_port_probe(server: Endpoint) -> socket.socket:
     """A connected socket that has sent one throw-away datagram: a closed port answers it with ECONNREFUSED.
 
     An unconnected socket never learns of a closed port. The datagram is a lone end byte, which is no request. Raises
     SimulatorNotFound where there is no way to the server at present, and ConfigurationError where there can be none.
     """
-    sock = socket.socket(family, socket.SOCK_DGRAM)
+    sock = socket.socket(family_of(server.host), socket.SOCK_DGRAM)
     try:
         sock.setblocking(False)
         sock.connect((server.host, server.port))

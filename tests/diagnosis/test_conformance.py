@@ -255,7 +255,7 @@ def test_an_interruption_while_agents_are_ours_leaves_nothing_behind(
 
 def test_whoever_is_killed_before_it_has_an_agent_leaves_a_lease_of_its_place() -> None:
     with serve(ArenaWorld(1), DOCUMENT) as simulator:
-        line = join(Server(socket.AF_INET, simulator.address), None, timeout=5.0)
+        line = join(Server(simulator.address), None, timeout=5.0)
         # What the kernel does for a process that is killed.
         line.close()
         (file,) = stale_leases(simulator.address)

@@ -51,7 +51,7 @@ def restart(driver: Driver, server: OneAtATime) -> None:
 
 
 def probe(_: Driver, server: OneAtATime) -> None:
-    join(Server(socket.AF_INET, server.address), None, timeout=20.0).leave()
+    join(Server(server.address), None, timeout=20.0).leave()
 
 
 @pytest.mark.parametrize("leaves", [leave, restart])
@@ -69,7 +69,7 @@ def test_a_probe_locks_nobody_out_either() -> None:
         leaving = busy_for_a_while(server)
         probe(BLOCKING, server)
         leaving.join(30)
-        place = Server(socket.AF_INET, server.address)
+        place = Server(server.address)
         line = join(place, None, timeout=20.0)
         # Nor do INITs that were only tried.
         init = Init(form=line.profile.init_form).encode(end=line.profile.end_marker)

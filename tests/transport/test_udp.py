@@ -31,10 +31,10 @@ def test_a_network_that_is_down_is_no_mistake_and_may_be_waited_for(
     monkeypatch.setattr(Unconnected, "number", number)
     monkeypatch.setattr(socket, "socket", Unconnected)
     with pytest.raises(SimulatorNotFound, match=r"cannot send to 192\.0\.2\.1:45454: ") as told:
-        closed_port_probe(socket.AF_INET, Endpoint("192.0.2.1", 45454))
+        closed_port_probe(Endpoint("192.0.2.1", 45454))
     assert "network" in told.value.hint
 
 
 def test_an_address_of_no_host_is_a_mistake() -> None:
     with pytest.raises(ConfigurationError, match=r"cannot send to 255\.255\.255\.255:9"):
-        closed_port_probe(socket.AF_INET, Endpoint("255.255.255.255", 9))
+        closed_port_probe(Endpoint("255.255.255.255", 9))
