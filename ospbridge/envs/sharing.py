@@ -78,7 +78,7 @@ class ConnectOptions:
     def address(self) -> Endpoint:
         """Where the simulator is by now."""
         try:
-            return resolve(self.named)[1]
+            return resolve(self.named)
         except (ConfigurationError, SimulatorNotFound):
             # No name server answers, as where all of that network starts anew.
             return self.simulator
