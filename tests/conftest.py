@@ -9,18 +9,16 @@ import signal
 import socket
 import sys
 import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from zlib import crc32
 
 import pytest
 import structlog
 from hypothesis import settings
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from ospbridge.osp.profile import Profile
+from ospbridge.osp.profile import Profile
 
 # Also modules that tests share check by `assert`, and some act in it: with the tests' own, these run also under `-O`.
 pytest.register_assert_rewrite(*(f"tests.{path.stem}" for path in Path(__file__).parent.iterdir()))

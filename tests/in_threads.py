@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import Any, TypeVar
 
 import trio
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractAsyncContextManager
 
 __all__ = ["in_thread"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import pickle
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -28,9 +28,6 @@ from ospbridge.osp.notices import Notice
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 STEERS = "a\x1b]0;b\x07\u202e\x9b31m"
 SHOWN = r"a\x1b]0;b\x07\u202e\x9b31m"

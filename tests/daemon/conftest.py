@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from structlog.testing import capture_logs
 
 from ospbridge.daemon import launching, supervisor
-from ospbridge.osp.profile import DOCUMENT
+from ospbridge.osp.profile import DOCUMENT, Profile
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.daemon.stage import FakeSession, Logs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ospbridge.osp.profile import Profile
 
 
 @pytest.fixture

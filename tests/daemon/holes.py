@@ -7,10 +7,9 @@ import socket
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
-if TYPE_CHECKING:
-    from ospbridge.interface import Endpoint
+from ospbridge.interface import Endpoint
 
 LARGEST: Final = 65_536
 Address = tuple[str, int]

@@ -12,14 +12,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from tests.daemon.running import PROGRAM, Daemon, descriptors, resident, threads, until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 PLAYER = """
 import sys, time

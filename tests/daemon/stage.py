@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import trio
 import trio.testing
+from numpy.typing import NDArray
 
 from ospbridge.daemon.attachment import Attachment, Driver, State
 from ospbridge.daemon.conductor import Conductor
 from ospbridge.daemon.recording import Recording
 from ospbridge.daemon.settings import Settings
+from ospbridge.errors import OspBridgeError
 from ospbridge.interface import AgentInterface, Endpoint, Feedback, InterfaceValue, StepOutcome
 from ospbridge.osp.clock import StepClock
 from ospbridge.osp.timing import Limits
+from ospbridge.record.episode import RecordedEpisode
 from ospbridge.record.reading import read_recording
+from ospbridge.session.trio_session import TrioSession
 from ospbridge.task.plain import PlainTask
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from ospbridge.errors import OspBridgeError
-    from ospbridge.record.episode import RecordedEpisode
-    from ospbridge.session.trio_session import TrioSession
 
 ONE = Driver("one.py", 11)
 TWO = Driver("two.py", 22)

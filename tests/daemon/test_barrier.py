@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import trio
 
-from ospbridge.daemon.attachment import Driver, State
+from ospbridge.daemon.attachment import Attachment, Driver, State
+from ospbridge.daemon.conductor import Conductor
 from ospbridge.daemon.lockstep import ResetPolicy
 from ospbridge.errors import BarrierStuck, LocalProtocolError, SessionLost
 from ospbridge.osp.notices import WorldReset
@@ -24,13 +27,6 @@ from tests.daemon.stage import (
     together,
     told,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from ospbridge.daemon.attachment import Attachment
-    from ospbridge.daemon.conductor import Conductor
 
 pytestmark = pytest.mark.trio
 

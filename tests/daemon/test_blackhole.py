@@ -11,7 +11,8 @@ import os
 import threading
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -25,9 +26,6 @@ from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.daemon.holes import HoledNetwork
 from tests.daemon.running import LocalDaemon, all_free, until
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 assert ospbridge.__version__
 HOLES = int(os.environ.get("HOLES", "1"))

@@ -6,8 +6,10 @@ import errno
 import os
 import subprocess
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 from stat import S_ISDIR
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -30,11 +32,6 @@ from ospbridge.transport.tls import StreamAddress
 from tests.daemon.running import PROGRAM, WITHIN, LocalDaemon, free_port, until
 from tests.daemon.stage import Logs
 from tests.record.episodes import play, whose
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 assert ospbridge.__version__
 pytestmark = pytest.mark.loopback

@@ -5,18 +5,14 @@ from __future__ import annotations
 import gc
 import sys
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import trio
 
+from ospbridge.daemon.conductor import Conductor
 from tests.daemon.running import descriptors, threads
 from tests.daemon.stage import ONE, FakeSession, conductor_of, inputs, recorded
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ospbridge.daemon.conductor import Conductor
 
 KEPT = 64
 """Episodes of an agent whose lengths and returns are kept."""

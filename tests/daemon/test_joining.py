@@ -6,13 +6,15 @@ import errno
 import json
 import os
 import threading
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import pytest
 import trio
+from click.testing import Result
 from structlog.testing import capture_logs
 
 from ospbridge.daemon import service, supervisor
@@ -30,6 +32,7 @@ from ospbridge.errors import (
     SimulatorNotFound,
     StepUncertain,
 )
+from ospbridge.hub.status import StatusReply
 from ospbridge.interface import Endpoint, Match
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.osp.timing import Limits
@@ -50,14 +53,6 @@ from tests.daemon.running import (
     values,
 )
 from tests.daemon.stage import ONE, Logs
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-
-    from click.testing import Result
-
-    from ospbridge.hub.status import StatusReply
-
 
 pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("impatient")]
 

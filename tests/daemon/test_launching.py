@@ -10,9 +10,10 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 import pytest
@@ -21,11 +22,12 @@ from ospbridge.cli.status import launched_told
 from ospbridge.daemon import launching
 from ospbridge.daemon.launching import SimulatorLauncher
 from ospbridge.daemon.settings import Settings
+from ospbridge.envs.hub import AgentHandle
 from ospbridge.errors import SessionLost, SimulatorNotStarted, UsageError
 from ospbridge.hub.status import LaunchStatus
 from ospbridge.interface import Endpoint
 from ospbridge.launch import cores, logs, simulator
-from ospbridge.launch.command import launch_spec
+from ospbridge.launch.command import LaunchSpec, launch_spec
 from ospbridge.session.rebuild import CAPACITY
 from tests.daemon.running import (
     WITHIN,
@@ -38,12 +40,6 @@ from tests.daemon.running import (
     until,
     values,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ospbridge.envs.hub import AgentHandle
-    from ospbridge.launch.command import LaunchSpec
 
 pytestmark = [pytest.mark.loopback, pytest.mark.timeout(300)]
 KILLS = 20

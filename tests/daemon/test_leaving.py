@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import signal
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ospbridge.errors import AgentTaken, HubLost
 from ospbridge.observe.runtime import default_hub
+from ospbridge.osp.profile import Profile
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.hub_client import HubClient
 from ospbridge.simulator.ledger import Ledger
@@ -29,14 +31,6 @@ from tests.daemon.running import (
     until,
     values,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from concurrent.futures import Future
-    from pathlib import Path
-
-    from ospbridge.osp.profile import Profile
-
 
 pytestmark = pytest.mark.loopback
 

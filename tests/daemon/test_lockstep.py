@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +16,6 @@ from ospbridge.errors import AgentNotFound, AgentsInUse, AgentTaken, BarrierStuc
 from ospbridge.interface import DrawnSeed, StepOutcome
 from ospbridge.osp.timing import Limits
 from tests.daemon.stage import agent, inputs, tasks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 NAMES = "abcde"
 LIMITS = Limits(step=30.0, reset=60.0)

@@ -6,10 +6,11 @@ import http.client
 import json
 import re
 import socket
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -35,8 +36,6 @@ pytest.importorskip("h11", reason=NEEDED)
 prometheus_client = pytest.importorskip("prometheus_client", reason=NEEDED)
 parser = pytest.importorskip("prometheus_client.parser", reason=NEEDED)
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.loopback
 ROOT = Path(__file__).parents[2]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import trio
@@ -16,10 +17,6 @@ from ospbridge.daemon.notifying import LONGEST, Notifier, Overlook, reloading, s
 from ospbridge.daemon.settings import Settings
 from ospbridge.errors import ConfigurationError
 from ospbridge.interface import Endpoint
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 ALIVE = ("WATCHDOG", "1")
 

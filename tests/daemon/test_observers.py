@@ -7,21 +7,18 @@ import signal
 import subprocess
 import sys
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 import trio
 
 from ospbridge.daemon import observers as bounds
+from ospbridge.daemon.conductor import Conductor
 from ospbridge.errors import AgentNotFound, LocalProtocolError, SessionLost
 from ospbridge.hub.replies import Kind, Moment
+from ospbridge.simulator.udp import UdpSimulator
 from tests.daemon.running import LocalDaemon, await_lines, seat_of, values
 from tests.daemon.stage import FakeSession, agent, attach, conductor_of, play, tasks, together
-
-if TYPE_CHECKING:
-    from ospbridge.daemon.conductor import Conductor
-    from ospbridge.simulator.udp import UdpSimulator
 
 ME = object()
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 import pytest
 
+from ospbridge.daemon.episodes import Listener
 from ospbridge.errors import BarrierStuck, OspBridgeError, StepUncertain
 from ospbridge.record.collecting import TOGETHER
 from tests.daemon.stage import (
@@ -24,11 +26,6 @@ from tests.daemon.stage import (
     play,
     recorded,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ospbridge.daemon.episodes import Listener
 
 pytestmark = pytest.mark.trio
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import closing, suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -13,16 +13,12 @@ import pytest
 
 import ospbridge
 from ospbridge.errors import OspBridgeError
+from ospbridge.osp.profile import Profile
+from ospbridge.record.episode import RecordedEpisode
 from ospbridge.record.reading import read_recording, recorded_files
 from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.daemon.running import Daemon, LocalDaemon, at_once, run_here, seat_of, until, values
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ospbridge.osp.profile import Profile
-    from ospbridge.record.episode import RecordedEpisode
 
 assert ospbridge.__version__
 pytestmark = pytest.mark.loopback

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -18,9 +19,6 @@ import ospbridge
 from ospbridge.interface import Endpoint
 from tests.daemon.forked import ForkedSimulator
 from tests.daemon.running import WITHIN, LocalDaemon, all_free, descriptors
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 assert ospbridge.__version__
 pytestmark = pytest.mark.loopback

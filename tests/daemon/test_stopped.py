@@ -9,7 +9,8 @@ import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -21,9 +22,6 @@ from ospbridge.simulator.ledger import Ledger
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.daemon.running import PROGRAM, Daemon, LocalDaemon, await_lines, player
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 assert ospbridge.__version__
 pytestmark = [pytest.mark.loopback, pytest.mark.timeout(120)]

@@ -6,8 +6,10 @@ import json
 import socket
 import ssl
 import threading
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -19,15 +21,10 @@ from ospbridge.errors import AgentTaken, ConfigurationError, HubLost, HubNotFoun
 from ospbridge.interface import Endpoint
 from ospbridge.session.hub_client import HubClient
 from ospbridge.simulator.synthetic import expected
+from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.transport.tls import TlsAddress
 from tests.daemon.certificates import Authority
 from tests.daemon.running import LocalDaemon, at_once, free_port, run_here, seat_of, until, values
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from ospbridge.simulator.udp import UdpSimulator
 
 assert ospbridge.__version__
 pytestmark = pytest.mark.loopback

@@ -7,9 +7,12 @@ import inspect
 import re
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -20,6 +23,7 @@ from ospbridge.envs import vector as vector_env
 from ospbridge.envs.rllib import env_creator
 from ospbridge.errors import AgentNotFound, ConfigurationError, HubNotFound, OspBridgeError, UsageError
 from ospbridge.observe.trace import read_trace
+from ospbridge.osp.world import World
 from ospbridge.record.episode import read_episode
 from ospbridge.record.reading import read_recording
 from ospbridge.session import rebuild
@@ -28,13 +32,6 @@ from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.envs.daemons import reached
 from tests.envs.kinds import EVERY_KIND, parallel, rest, single, vector
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-    from types import ModuleType
-
-    from ospbridge.osp.world import World
 
 pytestmark = pytest.mark.loopback
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import multiprocessing
 import pickle
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -27,10 +29,6 @@ from ospbridge.task.outside import SELDOM
 from tests.envs.daemons import reached
 from tests.envs.kinds import EVERY_KIND, only, parallel, reason, rest, single, step, vector
 from tests.raw_world import RawWorld
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.loopback
 EVERY_WAY = pytest.mark.parametrize(

@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -21,10 +23,6 @@ from ospbridge.launch import simulator
 from ospbridge.task.shipped import shipped_file
 from tests.envs.kinds import parallel, vector
 from tests.envs.vectors import assert_equal_episodes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 pytestmark = [pytest.mark.loopback, pytest.mark.timeout(300)]
 CARTPOLE = "ospbridge/CartPole-v0"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -17,7 +17,8 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from ospbridge.envs.agent_env import AgentEnv
-from ospbridge.envs.backend import DrivenAgent
+from ospbridge.envs.annotations import NextNote
+from ospbridge.envs.backend import DrivenAgent, Found
 from ospbridge.envs.observers import RecordingBackend
 from ospbridge.envs.panel import Channels
 from ospbridge.errors import BarrierStuck, ConfigurationError, LocalProtocolError, OspBridgeError, UsageError
@@ -38,14 +39,6 @@ from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.envs.daemons import hosted, reached
 from tests.envs.vectors import cart_poles, fleet
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from ospbridge.envs.annotations import NextNote
-    from ospbridge.envs.backend import Found
-    from ospbridge.record.episode import RecordedEpisode
 
 pytestmark = pytest.mark.loopback
 

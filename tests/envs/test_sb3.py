@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode
 
 from ospbridge.envs.vector import OspVectorEnv
 from ospbridge.errors import LocalProtocolError, SimulatorNotFound, UsageError
+from ospbridge.interface import Feedback, StepOutcome
 from ospbridge.osp.profile import Profile
 from ospbridge.simulator.arena import ArenaWorld
 from ospbridge.simulator.gym_world import GymWorld
@@ -25,9 +26,6 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
 
 from ospbridge.envs.sb3 import OspVecEnv
-
-if TYPE_CHECKING:
-    from ospbridge.interface import Feedback, StepOutcome
 
 pytestmark = pytest.mark.loopback
 ENV_ID = "ospbridge/CartPole-v0"

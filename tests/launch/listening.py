@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ospbridge.interface import Endpoint
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PROGRAM: Final = """\
 import socket, sys, threading

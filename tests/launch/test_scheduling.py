@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 import pytest
@@ -16,12 +17,7 @@ from ospbridge.launch import scheduling
 from ospbridge.launch.scheduling import RunningSimulator, batch, owner_of, pin, threads_of
 from tests.daemon.running import free_port
 from tests.ipv6 import needs_ipv6
-from tests.launch.listening import THREADS, listening
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.launch.listening import Listening
+from tests.launch.listening import THREADS, Listening, listening
 
 loopback = pytest.mark.loopback
 SIMULATOR = RunningSimulator(Endpoint("127.0.0.1", 45454), 4711, "NerdSim -p 45454", "somebody")

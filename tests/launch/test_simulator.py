@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,6 @@ from ospbridge.launch.simulator import LaunchedSimulator, launch, stop_all
 from tests.daemon.running import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     Start = Callable[..., LaunchedSimulator]
 
 pytestmark = pytest.mark.loopback

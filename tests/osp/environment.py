@@ -5,20 +5,17 @@ What it believes is kept as in a storm, and held against what the simulator did.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from ospbridge.errors import BarrierStuck, OutputsIncomplete, SessionLost, StepUncertain
+from ospbridge.osp.profile import Profile
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Client, Datagram, Pair, no_fault
 from tests.storm.lives import INPUTS, NEUTRAL, OUTPUTS, Life, Untruth, begin_episode, give, observe, untrue
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from ospbridge.osp.profile import Profile
 
 __all__ = ["TOLD", "Environment"]
 

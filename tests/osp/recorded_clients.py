@@ -7,18 +7,19 @@ with ``+``. Read the difference to the version before: a question more or less i
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 import numpy as np
 
 from ospbridge.errors import OspBridgeError, RemoteProtocolError
-from ospbridge.observe.trace import Direction, read_trace
+from ospbridge.observe.trace import Direction, TraceRecord, read_trace
 from ospbridge.osp import messages as osp
 from ospbridge.osp.codes import Code
 from ospbridge.osp.messages import decode_reply, decode_request
@@ -27,11 +28,6 @@ from ospbridge.simulator.replay_script import read_scripts
 from ospbridge.simulator.replaying import ReplayMachine
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Client, Pair
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from ospbridge.observe.trace import TraceRecord
 
 __all__ = ["RECORDINGS", "conversations", "differences", "expected"]
 

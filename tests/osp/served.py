@@ -5,21 +5,17 @@ from __future__ import annotations
 import re
 import struct
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from ospbridge.interface import InterfaceValue
 from ospbridge.osp.client import RESET_COMPLETED
-from ospbridge.osp.profile import InitForm
+from ospbridge.osp.profile import InitForm, Profile
 from ospbridge.osp.repository import double_variable
 from ospbridge.osp.server import CloseHandler, Faults, OpenHandler, Send, ServerMachine
 from ospbridge.osp.world import Variable, WorldAgent
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ospbridge.osp.profile import Profile
 
 
 class EchoWorld:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import numpy as np
 import pytest
@@ -27,11 +28,7 @@ from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.reset import reset
 from ospbridge.osp.step import step
 from ospbridge.osp.timing import Limits
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tests.osp.pair import Client, Pair
+from tests.osp.pair import Client, Pair
 
 BOTH = pytest.mark.parametrize("profile", [DOCUMENT, NERD], ids=lambda p: p.name)
 SHORT = Limits(query=2, listing=4, step=3, reset=4)

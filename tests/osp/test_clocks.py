@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -17,10 +17,6 @@ from ospbridge.osp.profile import NERD, Profile
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Client, Pair
 from tests.osp.stage import BOTH, Stage, ack, brought
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 # --- counting ------------------------------------------------------------------------------------------------------
 

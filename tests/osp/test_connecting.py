@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from math import ceil
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -38,9 +37,6 @@ from ospbridge.osp.timing import SILENCE, Limits
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import MAIN, Datagram, Pair
 from tests.osp.stage import BOTH, joined
-
-if TYPE_CHECKING:
-    from ospbridge.osp.profile import Profile
 
 
 @BOTH

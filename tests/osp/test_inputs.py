@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -15,13 +15,9 @@ from ospbridge.osp.codes import Code
 from ospbridge.osp.fast_path import StepRequest
 from ospbridge.osp.messages import NextSimulationStep
 from ospbridge.osp.profile import DOCUMENT, Profile
+from tests.osp.pair import Datagram
 from tests.osp.playing import COUNTED, LOST, PROMPT, REQUEST, Player
 from tests.osp.stage import BOTH
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from tests.osp.pair import Datagram
 
 
 def request(profile: Profile = DOCUMENT, *, inputs: int = 3) -> StepRequest:

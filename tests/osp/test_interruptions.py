@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +14,6 @@ from ospbridge.osp.profile import Profile
 from tests.osp.pair import no_fault
 from tests.osp.playing import DONE, LOST, PROMPT, REQUEST, SEEN, Player
 from tests.osp.stage import BOTH
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def interrupted(player: Player, exchange: Any, datagrams: int) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from ospbridge.osp import server
@@ -11,13 +9,11 @@ from ospbridge.osp.codes import Code
 from ospbridge.osp.disconnect import leave
 from ospbridge.osp.notices import told_by
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
+from ospbridge.osp.server import Handler
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Datagram, Pair
 from tests.osp.stage import BOTH, Stage, ack, brought, give, joined, sent
-
-if TYPE_CHECKING:
-    from ospbridge.osp.server import Handler
 
 MANY = [f"agent {number}" for number in range(64)]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import re
 import subprocess
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from ospbridge.errors import AgentNotFound, IncompleteListing, QueryTimeout, RemoteProtocolError, UsageError
 from ospbridge.osp import agents
-from ospbridge.osp.client import ClientMachine
+from ospbridge.osp.client import ClientMachine, Exchange
 from ospbridge.osp.codes import SIMULATION_TIME, TIME_STEP_SIZE, Code
 from ospbridge.osp.lists import find_value, list_values, literal
 from ospbridge.osp.messages import (
@@ -37,11 +38,6 @@ from ospbridge.osp.timing import SILENCE, Limits
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from tests.osp.pair import Pair
 from tests.osp.stage import BOTH, SHORT, give, next_timer, on_stage, sent, silence
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from ospbridge.osp.client import Exchange
 
 AT_MOST: Final = 20_000
 LATENCY: Final = 1e-4

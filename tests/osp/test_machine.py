@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import itertools
 import tracemalloc
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 from ospbridge.errors import LocalProtocolError, OspBridgeError, RemoteProtocolError, SessionLost
 from ospbridge.osp import agents, queries
-from ospbridge.osp.client import ClientMachine, Episode
+from ospbridge.osp.client import ClientMachine, Episode, Exchange
 from ospbridge.osp.disconnect import leave
+from ospbridge.osp.fast_path import StepRequest
 from ospbridge.osp.lists import find_value
 from ospbridge.osp.messages import (
     AgentInfo,
@@ -32,12 +34,6 @@ from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.reset import empty_barrier, reset
 from ospbridge.osp.step import step
 from tests.osp.stage import BOTH, SHORT, Stage, ack, brought, give, on_stage, path_of, sent, silence
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from ospbridge.osp.client import Exchange
-    from ospbridge.osp.fast_path import StepRequest
 
 
 def test_a_second_exchange_is_refused_while_one_is_pending_and_never_begins() -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import struct
 import tracemalloc
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,9 +20,6 @@ from ospbridge.errors import LocalProtocolError, RemoteProtocolError
 from ospbridge.osp import messages as osp
 from ospbridge.osp.messages import REPLIES, REQUESTS, Message, Truncated, Wire, decode_reply, decode_request
 from ospbridge.osp.profile import InitForm
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def floats(*values: float) -> np.ndarray[Any, np.dtype[np.float32]]:

@@ -6,7 +6,8 @@ session can take the place of the old one. F numbers are the faults of real serv
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from ospbridge.errors import (
     SessionLost,
     StepUncertain,
 )
+from ospbridge.osp.client import Exchange
 from ospbridge.osp.messages import ResetSimulation
 from ospbridge.osp.notices import WorldReset
 from ospbridge.osp.profile import Profile
@@ -25,11 +27,6 @@ from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from tests.osp.pair import Client, Pair
 from tests.osp.stage import BOTH
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ospbridge.osp.client import Exchange
 
 LIMITS = Limits(connect=10, query=3, listing=6, step=5, reset=6)
 BOUND = 20.0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import pytest
 
@@ -13,7 +14,7 @@ from ospbridge.errors import (
     ValueRejected,
 )
 from ospbridge.osp import agents, queries
-from ospbridge.osp.client import ClientMachine
+from ospbridge.osp.client import ClientMachine, Exchange
 from ospbridge.osp.codes import Code
 from ospbridge.osp.lists import find_value, list_values
 from ospbridge.osp.messages import (
@@ -33,11 +34,6 @@ from ospbridge.osp.queries import UNREADABLE
 from ospbridge.osp.reset import reset
 from ospbridge.osp.timing import Limits
 from tests.osp.stage import SHORT, give, next_timer, on_stage, sent
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ospbridge.osp.client import Exchange
 
 QUESTIONS: dict[str, tuple[Callable[[ClientMachine], Exchange[Any]], Message, Message, Any]] = {
     "register": (

@@ -6,16 +6,13 @@ through real sockets too.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
-from ospbridge.osp.profile import NERD
+from ospbridge.osp.profile import NERD, Profile
 from tests.osp.stage import BOTH
 from tests.storm.losses import Figures, together
-
-if TYPE_CHECKING:
-    from ospbridge.osp.profile import Profile
 
 CREWS: Final = pytest.mark.parametrize("agents", [1, 3])
 

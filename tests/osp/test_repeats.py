@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
@@ -15,9 +16,6 @@ from ospbridge.osp.profile import Profile
 from ospbridge.osp.timing import Limits
 from tests.osp.playing import COUNTED, DONE, PROMPT, REQUEST, SEEN, Player, thinks
 from tests.osp.stage import BOTH
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CASES: Final = [
     *(

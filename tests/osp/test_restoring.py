@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -22,9 +23,6 @@ from ospbridge.simulator.synthetic import MARK, SyntheticWorld
 from tests.osp.pair import Client, Datagram, Pair
 from tests.osp.playing import COUNTED, DONE, LOST, PROMPT, REQUEST, Player, thinks
 from tests.osp.stage import BOTH, Stage, ack, brought
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 ASKS: Final = Code.GET_VALUE
 LONG: Final = Limits()

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
 from ospbridge.errors import SessionLost
+from ospbridge.osp.codes import Code
 from ospbridge.osp.profile import Profile
 from ospbridge.osp.step import LAST_WORD
 from ospbridge.osp.timing import Limits
+from tests.osp.pair import Datagram
 from tests.osp.playing import ASKS_RESET, DONE, LOST, PROMPT, REQUEST, RESETS, Player
 from tests.osp.stage import BOTH
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ospbridge.osp.codes import Code
-    from tests.osp.pair import Datagram
 
 
 class Slow(Player):

@@ -9,12 +9,12 @@ its episode. Only a network that both doubles and delays can do what no client c
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
-from ospbridge.osp.profile import PROFILES
+from ospbridge.osp.profile import PROFILES, Profile
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Datagram, Pair
@@ -23,11 +23,6 @@ from tests.storm.explaining import judge
 from tests.storm.lives import Weather
 from tests.storm.machines import perform
 from tests.storm.seeds import WEATHERS, storm_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ospbridge.osp.profile import Profile
 
 CALM = Weather(0.0, 0.0, 0.0, 0.0)
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
+from ospbridge.osp.profile import Profile
 from ospbridge.session import connect, rebuild
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.session.drivers import Driver, driver
 from tests.session.servers import SETTLES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ospbridge.osp.profile import Profile
 
 
 @pytest.fixture(autouse=True)

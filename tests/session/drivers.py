@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,8 +16,6 @@ from ospbridge.session.trio_session import TrioSession
 from ospbridge.simulator.udp import UdpSimulator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     Server = UdpSimulator | Endpoint | str
 
 

@@ -13,18 +13,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ospbridge.errors import StepUncertain
 from ospbridge.osp.profile import NERD
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 KINDS = ("env", "vector", "worker", "daemon")
 NO_END_OF_DAEMONS = (signal.SIGHUP, signal.SIGUSR1)

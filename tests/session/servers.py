@@ -5,23 +5,20 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ospbridge.interface import Endpoint
 from ospbridge.observe.runtime import runtime_directory
+from ospbridge.osp.profile import Profile
 from ospbridge.osp.server import ServerMachine
+from ospbridge.osp.world import World
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.lease import Lease, LeaseFile
 from ospbridge.simulator.udp import MAIN, WAKE, UdpSimulator
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from ospbridge.osp.profile import Profile
-    from ospbridge.osp.world import World
 
 SETTLES: Final = 0.1
 """Seconds that simulators of these tests need behind a restart, so that nobody waits for long."""

@@ -5,23 +5,18 @@ from __future__ import annotations
 import signal
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from types import FrameType
 
 import pytest
 
 import ospbridge
 from ospbridge.errors import SessionClosed
-from ospbridge.osp.profile import DOCUMENT, NERD
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.session.one_thread import OneThread
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.session.closing import KINDS, closes
-
-if TYPE_CHECKING:
-    from types import FrameType
-
-    from ospbridge.osp.profile import Profile
 
 assert ospbridge.__version__
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -25,10 +26,6 @@ from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.daemon.running import descriptors, threads
 from tests.session.servers import wait_for
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 assert ospbridge.__version__
 pytestmark = pytest.mark.loopback

@@ -8,15 +8,16 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 import ospbridge
 from ospbridge.errors import SimulatorSilent
 from ospbridge.interface import Endpoint
-from ospbridge.osp.profile import DOCUMENT, NERD
+from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.osp.timing import Limits
 from ospbridge.session.lease import SessionLease, stale_leases
 from ospbridge.simulator.synthetic import SyntheticWorld
@@ -24,11 +25,6 @@ from ospbridge.simulator.udp import UdpSimulator
 from tests.daemon.holes import HoledNetwork
 from tests.session.drivers import Driver
 from tests.session.servers import OneAtATime, bound, changed, content, leases, silent_server, wait_for
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ospbridge.osp.profile import Profile
 
 assert ospbridge.__version__
 pytestmark = pytest.mark.loopback

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -18,9 +18,6 @@ from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.session.drivers import Driver
 from tests.session.servers import Instead
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LIMITS = Limits(connect=10, query=10, step=10, reset=10)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import socket
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,10 +39,6 @@ from ospbridge.session.trio_session import TrioSession
 from tests.osp.stage import brought, on_stage
 from tests.session.servers import Instead
 from tests.ticking import ticking
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.loopback
 ACK = NextSimulationStepAck(1).encode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
@@ -13,9 +13,6 @@ from ospbridge.hub.framing import encode
 from ospbridge.hub.replies import Detached
 from ospbridge.session.hub_exchange import HubExchange
 from tests.ticking import ticking
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.loopback
 LONG = 20.0

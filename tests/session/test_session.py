@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import os
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -36,9 +36,6 @@ from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.task.plain import PlainTask
 from tests.session.drivers import Driver
 from tests.session.servers import bound, closed_port, wait_for
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.loopback
 BLOCKING = Driver()

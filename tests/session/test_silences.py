@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -16,12 +17,8 @@ from ospbridge.session.rebuild import CAPACITY
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.daemon.holes import HoledNetwork
+from tests.session.drivers import Driver
 from tests.session.servers import leases
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.session.drivers import Driver
 
 assert ospbridge.__version__
 pytestmark = pytest.mark.loopback

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -19,10 +19,6 @@ from ospbridge.simulator.synthetic import expected
 from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.transport import udp
 from tests.session.drivers import Driver
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 pytestmark = pytest.mark.loopback
 ELSEWHERE = "127.0.0.2"

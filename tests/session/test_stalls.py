@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 import ospbridge
 from ospbridge.osp import client
-from ospbridge.osp.notices import STALLED, told_by
+from ospbridge.osp.notices import STALLED, Notice, told_by
 from ospbridge.osp.profile import NERD
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.envs.kinds import single, step, vector
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ospbridge.osp.notices import Notice
-    from tests.session.drivers import Driver
+from tests.session.drivers import Driver
 
 assert ospbridge.__version__
 pytestmark = pytest.mark.loopback

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ospbridge.errors import AgentTaken, BarrierStuck
 from ospbridge.interface import AgentEntry, Endpoint, Match
 from ospbridge.osp.notices import told_by
-from ospbridge.osp.profile import NERD
+from ospbridge.osp.profile import NERD, Profile
 from ospbridge.osp.timing import Limits
 from ospbridge.session import lease
 from ospbridge.session.lease import explained, note_loss
@@ -22,12 +23,6 @@ from tests.osp.pair import Pair
 from tests.osp.stage import joined
 from tests.session.drivers import Driver
 from tests.session.servers import bound, changed, leases
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from ospbridge.osp.profile import Profile
 
 SERVER = Endpoint("127.0.0.1", 45454)
 BLOCKING = Driver()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -27,8 +28,6 @@ from ospbridge.hub.requests import VERSION, Again, Attach, Detach, Hello, HubReq
 from ospbridge.observe.runtime import default_hub
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     Replies = HubReply | bytes | list[HubReply | float] | None
     Answer = Callable[[HubRequest], Replies]
 

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import socket
 import struct
-from typing import TYPE_CHECKING
+from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ospbridge.interface import Endpoint
 from ospbridge.osp.client import RESET_COMPLETED
-from ospbridge.osp.profile import InitForm
-
-if TYPE_CHECKING:
-    from typing import Self
-
-    from numpy.typing import NDArray
-
-    from ospbridge.interface import Endpoint
-    from ospbridge.osp.profile import Profile
+from ospbridge.osp.profile import InitForm, Profile
 
 
 class RawClient:

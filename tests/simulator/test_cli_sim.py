@@ -7,14 +7,15 @@ import os
 import signal
 import subprocess
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from ospbridge.cli import main
 from ospbridge.errors import ConfigurationError
@@ -26,11 +27,6 @@ from ospbridge.simulator.udp import UdpServer, UdpSimulator
 from ospbridge.transport.addresses import parse_endpoint
 from tests.cli.programs import invoke, started
 from tests.simulator.raw import RawClient
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from click.testing import Result
 
 pytestmark = pytest.mark.loopback
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import gymnasium
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import ospbridge  # noqa: F401  # registers the environments
 from ospbridge.interface import Endpoint
@@ -20,11 +21,6 @@ from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.replay_script import read_scripts
 from ospbridge.simulator.replaying import ReplayMachine, Told, What
 from ospbridge.simulator.udp import UdpServer, UdpSimulator
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
 
 pytestmark = pytest.mark.loopback
 

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from ospbridge.osp.profile import NERD
+from ospbridge.osp.world import Variable
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.robots import ASeriesWorld, VolksbotWorld, robot_world
 from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.task.reading import ROBOTS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from ospbridge.osp.world import Variable
 
 SIZES = {"ASeries": (42, 37, 955), "Volksbot": (2, 2, 317)}
 """Inputs, outputs and variables, as counted on the real simulator."""

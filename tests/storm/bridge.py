@@ -11,11 +11,12 @@ import os
 import tempfile
 import traceback
 from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from unittest import mock
 
 import greenback
@@ -42,13 +43,9 @@ from ospbridge.sink.store import Store
 from ospbridge.task.making import task_maker
 from ospbridge.task.reading import read
 from ospbridge.transport.tls import StreamAddress
+from tests.storm.kernel import Kernel
 from tests.storm.lives import HORIZON, INPUTS, OUTPUTS, Episode, Life, Storm, inputs, untrue
 from tests.storm.virtual import Signals, Streams, pause, virtual
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.storm.kernel import Kernel
 
 SIMULATOR: Final = Endpoint("127.0.0.1", 45454)
 HUB: Final = Path("/storm/hub.sock")

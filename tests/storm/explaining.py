@@ -8,22 +8,18 @@ twice and late, which the log of what happened to datagrams shows.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from ospbridge.osp.codes import Code
 from ospbridge.osp.wire import INT
-from tests.storm.lives import INPUTS, NEUTRAL, OUTPUTS, untrue
+from tests.osp.pair import Datagram, Fault, Pair
+from tests.storm.lives import INPUTS, NEUTRAL, OUTPUTS, Life, Storm, Untruth, Weather, untrue
 from tests.storm.machines import perform
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from tests.osp.pair import Datagram, Fault, Pair
-    from tests.storm.lives import Life, Storm, Untruth, Weather
 
 REQUEST_HEAD: Final = 9
 """Bytes before the inputs of a step request ..."""

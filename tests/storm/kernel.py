@@ -13,13 +13,11 @@ import select
 import socket
 import struct
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, Self
+from collections.abc import Iterable
+from typing import Any, Final, Self
 
 import greenback
 import trio
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 HOST: Final = "127.0.0.1"
 FIRST_DESCRIPTOR: Final = 1_000_000

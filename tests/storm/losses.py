@@ -19,11 +19,12 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ospbridge.errors import OspBridgeError
 from ospbridge.session.blocking import BlockingSession
@@ -42,9 +43,6 @@ from tests.storm.lives import (
     untrue,
 )
 from tests.storm.machines import REBUILT_AFTER, STOPPED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["NETWORKS", "SEEDS", "Figures", "together"]
 

@@ -7,22 +7,19 @@ bridge, so that there can be many of them.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ospbridge.errors import AgentTaken, BarrierStuck, OspBridgeError
+from ospbridge.osp.client import Exchange
 from ospbridge.osp.notices import WorldReset
 from ospbridge.osp.profile import PROFILES
 from ospbridge.osp.timing import Limits
 from ospbridge.simulator.synthetic import SyntheticWorld
 from tests.osp.pair import Client, Datagram, Fault, Hang, Pair
 from tests.storm.lives import DIFFERENT, INPUTS, OUTPUTS, Life, Storm, Weather, begin_episode, give, observe
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
-
-    from ospbridge.osp.client import Exchange
 
 REORDERED: Final = 1e-3
 """Seconds by which one datagram lets others overtake it, at most."""

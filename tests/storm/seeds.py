@@ -13,19 +13,15 @@ import argparse
 import os
 import sys
 from collections import defaultdict
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ospbridge.osp.profile import PROFILES
-from tests.storm.explaining import judge
+from tests.storm.explaining import Verdict, judge
 from tests.storm.lives import Storm, Weather
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.storm.explaining import Verdict
 
 CALM: Final = Weather(0.0, 0.0, 0.0, 0.0, delay_max=0.08)
 WEATHERS: Final = {

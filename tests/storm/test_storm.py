@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import gc
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import trio
 
-from tests.storm.bridge import played, run
+from tests.storm.bridge import Work, played, run
+from tests.storm.kernel import Kernel
 from tests.storm.lives import HARSH, HORIZON, MILD, Storm, Weather, untrue
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.storm.bridge import Work
-    from tests.storm.kernel import Kernel
 
 CALM = Weather(0.0, 0.0, 0.0, 0.0)
 

@@ -9,9 +9,11 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
 import greenback
@@ -34,14 +36,8 @@ import ospbridge.session.rebuild
 import ospbridge.simulator.udp
 import ospbridge.transport.udp
 import ospbridge.transport.unix
-from ospbridge.record.spool import Spool
+from ospbridge.record.spool import Entry, Made, Spool
 from tests.storm.kernel import Epoll, Kernel, Poll, Socket, until_ready
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-    from pathlib import Path
-
-    from ospbridge.record.spool import Entry, Made
 
 
 def pause(seconds: float) -> None:

@@ -7,17 +7,14 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ospbridge.transport import guardian
 from tests.daemon.running import until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 pytestmark = pytest.mark.loopback
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -13,10 +14,6 @@ from ospbridge.errors import ConfigurationError
 from ospbridge.interface import Endpoint
 from ospbridge.session.hub_exchange import hub_address
 from ospbridge.session.lease import Lease, LeaseFile, stale_leases
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 SERVER = Endpoint("127.0.0.1", 45454)
 LEASE = Lease(SERVER.host, SERVER.port, "127.0.0.1", 9, 9, "document", {"agent": 1}, events=False, pid=1)

@@ -6,9 +6,10 @@ import os
 import socket
 import ssl
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import trio
@@ -19,11 +20,6 @@ from ospbridge.transport.streams import QUIET, close_gently, is_tls_failure, lin
 from ospbridge.transport.tls import StreamAddress, TlsAddress, TlsFiles, connect_tls, parse_stream
 from tests.daemon.certificates import Authority
 from tests.ipv6 import needs_ipv6
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from ospbridge.transport.tls import TlsFiles
 
 WITHIN = 20.0
 

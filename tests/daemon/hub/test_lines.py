@@ -5,10 +5,11 @@ from __future__ import annotations
 import gc
 import random
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from threading import Event, Thread, get_native_id
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,9 +41,6 @@ from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.task.plain import PlainTask
 from tests.daemon.hubs import Line, acting, again, observed, play, values, wanted
 from tests.daemon.running import LocalDaemon, at_once, descriptors, until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.loopback
 AGENTS = ("agent1", "agent2", "agent3")

@@ -9,7 +9,8 @@ import socket
 import stat
 import threading
 from contextlib import ExitStack, closing, suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,17 +24,12 @@ from ospbridge.interface import Endpoint
 from ospbridge.observe.runtime import default_hub
 from ospbridge.session import hub_client
 from ospbridge.session.hub_client import HubClient
+from ospbridge.simulator.udp import UdpSimulator
 from ospbridge.transport.tls import TlsAddress
 from ospbridge.transport.unix import connect_unix
 from tests.daemon.certificates import Authority
 from tests.daemon.hubs import Line, play
 from tests.daemon.running import WITHIN, LocalDaemon, at_once, free_port, run_here, seat_of, until, values
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ospbridge.simulator.udp import UdpSimulator
-
 
 pytestmark = pytest.mark.loopback
 

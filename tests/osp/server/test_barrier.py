@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from tests.osp.served import Client, Completion, EchoWorld, Server, echoing
 from tests.osp.stage import BOTH
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 # --- the barrier ------------------------------------------------------------------------------------------------------
 
