@@ -244,7 +244,7 @@ def upstream_from(
 def _check(said: Mapping[str, Any], given: Callable[[str], bool]) -> None:
     """Raises UsageError for what means nothing beside the rest, ConfigurationError for no activation."""
     from ospbridge.errors import UsageError
-    from ospbridge.policy.rlmodule import activation
+    from ospbridge.policy.rlmodule import named_activation
 
     for mode, names in OF_MODE.items():
         for name in names if mode != said["mode"] else ():
@@ -260,7 +260,7 @@ def _check(said: Mapping[str, Any], given: Callable[[str], bool]) -> None:
         )
     for name in ("activation", "head_activation"):
         if said[name] is not None:
-            activation(said[name])
+            named_activation(said[name])
 
 
 def _said(name: str) -> bool:

@@ -54,8 +54,6 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
 class Module(Protocol):
     """What computes the numbers of a distribution; the rows of a batch are independent."""
 
-    def load(self, weights: Any) -> None: ...
-
     def forward(self, observations: NDArray[np.float32]) -> NDArray[np.float32]: ...
 
     def forward_row(self, observation: NDArray[np.float32]) -> NDArray[np.float32]: ...
@@ -100,15 +98,10 @@ class Policy:
         self._generator = np.random.default_rng(seed)
         self.explore = explore
         self._module = self._made(weights)
-        self._onnx = isinstance(weights, bytes)
 
     def load(self, weights: Weights) -> None:
         """Act from ``weights`` from now on. Raises ConfigurationError; what was there stays in force then."""
-        if isinstance(weights, bytes) == self._onnx:
-            self._module.load(weights)
-        else:
-            self._module = self._made(weights)
-            self._onnx = not self._onnx
+        self._module = self._made(weights)
 
     def act(self, observation: ArrayLike) -> Decision:
         """Decide for float32[n], or for each row of float32[B, n]; all arrays of a decision are the caller's own.

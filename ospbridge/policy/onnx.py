@@ -290,41 +290,12 @@ def _tensor(view: memoryview, span: _Span) -> TensorType:
 
 
 class OnnxModule:
-    """``inputs`` numbers of an observation to ``outputs`` numbers of a distribution. Not for several threads."""
+    """``inputs`` numbers of an observation to ``outputs`` numbers of a distribution. Not for several threads.
+
+    Raises ConfigurationError for a model that cannot be run, does not fit, or may take more than ``most_work``.
+    """
 
     def __init__(self, model: bytes, *, inputs: int, outputs: int, most_work: int = MOST_WORK) -> None:
-        self._inputs = inputs
-        self._outputs = outputs
-        self._most_work = most_work
-        self._session = _Session(model, inputs, outputs, most_work)
-
-    def load(self, weights: bytes) -> None:
-        """Act from another model from now on.
-
-        Raises ConfigurationError for one that cannot be run or does not fit; the one before stays in force then.
-        """
-        self._session = _Session(weights, self._inputs, self._outputs, self._most_work)
-
-    def forward(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-        """float32[B, inputs] to float32[B, outputs], an array of the caller's own."""
-        session = self._session
-        if not session.one_by_one:
-            return session.run(observations)
-        rows = np.empty((len(observations), self._outputs), np.float32)
-        for at in range(len(observations)):
-            rows[at] = session.run(observations[at : at + 1])[0]
-        return rows
-
-    def forward_row(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
-        """float32[inputs] to float32[outputs]."""
-        row: NDArray[np.float32] = self._session.run(observation[None])[0]
-        return row
-
-
-class _Session:
-    """A model that has been run once, and fits."""
-
-    def __init__(self, model: bytes, inputs: int, outputs: int, most_work: int) -> None:
         try:
             import onnxruntime
         except ImportError as error:
@@ -381,9 +352,24 @@ class _Session:
                 f"{most_work / WORK_A_SECOND:.2g} s",
                 hint=TOO_MUCH,
             )
-        self.one_by_one = _size(shape[0]) == 1 or not self._takes_two(inputs, outputs)
+        self._outputs = outputs
+        self._one_by_one = _size(shape[0]) == 1 or not self._takes_two(inputs, outputs)
 
-    def run(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+    def forward(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+        """float32[B, inputs] to float32[B, outputs], an array of the caller's own."""
+        if not self._one_by_one:
+            return self._infer(observations)
+        rows = np.empty((len(observations), self._outputs), np.float32)
+        for at in range(len(observations)):
+            rows[at] = self._infer(observations[at : at + 1])[0]
+        return rows
+
+    def forward_row(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
+        """float32[inputs] to float32[outputs]."""
+        row: NDArray[np.float32] = self._infer(observation[None])[0]
+        return row
+
+    def _infer(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
         """float32[B, inputs] to float32[B, outputs]; B is 1 where rows go one by one."""
         result: NDArray[np.float32] = self._run(self._output, {self._input: observations})[0]
         return result
@@ -391,7 +377,7 @@ class _Session:
     def _try(self, inputs: int, outputs: int, names: list[str]) -> None:
         """Raises ConfigurationError where zeros do not give the numbers that are wanted."""
         try:
-            result = self.run(np.zeros((1, inputs), np.float32))
+            result = self._infer(np.zeros((1, inputs), np.float32))
         except Exception as error:  # noqa: BLE001  # the runtime's errors have no base of their own
             raise ConfigurationError(
                 f"ONNX Runtime cannot run the model, of whose inputs {names} the first is fed: {_told(error)}",
@@ -413,7 +399,7 @@ class _Session:
     def _takes_two(self, inputs: int, outputs: int) -> bool:
         """Whether a model that calls its batch open can be run with another than it was exported with."""
         try:
-            return self.run(np.zeros((2, inputs), np.float32)).shape == (2, outputs)
+            return self._infer(np.zeros((2, inputs), np.float32)).shape == (2, outputs)
         except Exception:  # noqa: BLE001  # the runtime's errors have no base of their own
             return False
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ospbridge.errors import ConfigurationError
 from ospbridge.policy.describing import describe
 from ospbridge.policy.onnx import TensorType, read_signature
-from ospbridge.policy.rlmodule import ACTIVATIONS, NumpyModule, activation, read_architecture
+from ospbridge.policy.rlmodule import ACTIVATIONS, NumpyModule, named_activation, read_architecture
 from tests.policy.onnx_models import recorded
 from tests.policy.weights import SEPARATE, SHARED, dense, module_weights
 
@@ -30,15 +30,11 @@ def made(
 
 @pytest.mark.parametrize("key", [key for key in module_weights() if "mlp" in key])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_weights_that_are_not_finite_are_refused_and_those_before_stay(key: str, value: float) -> None:
-    module = made(module_weights())
-    before = module.forward(OBSERVATIONS)
+def test_weights_that_are_not_finite_are_refused(key: str, value: float) -> None:
     weights = module_weights(seed=2)
     weights[key].flat[1] = value
     with pytest.raises(ConfigurationError, match=f"1 of {weights[key].size} numbers of '{key}' are NaN"):
-        module.load(weights)
-    assert np.array_equal(module.forward(OBSERVATIONS), before)
-    assert np.abs(module.forward_row(OBSERVATIONS[0]) - before[0]).max() < 1e-5
+        made(weights)
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.complex64, object, "U4"])
@@ -57,7 +53,7 @@ def test_weights_that_are_no_floating_numbers_are_refused(dtype: Any) -> None:
 
 @pytest.mark.parametrize("name", [name for name in ACTIVATIONS if name != "linear"])
 def test_no_activation_overflows_or_warns(name: str) -> None:
-    function = activation(name)
+    function = named_activation(name)
     assert function is not None
     x = np.array([-1e30, -1e4, -89.0, 0.0, 89.0, 1e4], np.float32)
     with np.errstate(all="raise", under="ignore"):
