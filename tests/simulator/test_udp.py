@@ -19,6 +19,7 @@ from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.simulator.faults import FaultPlan
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from ospbridge.simulator.udp import UdpSimulator
+from tests.cli.programs import until
 from tests.ipv6 import needs_ipv6
 from tests.simulator.raw import RawClient
 
@@ -172,6 +173,33 @@ def test_the_acknowledgement_leaves_before_the_world_thinks(profile: Profile) ->
         client.vote(1, np.array([0.5], np.float32))
         world.go_on.set()
         client.completion()
+
+
+def test_a_nerd_handler_whose_datagram_met_a_closed_port_hears_nobody_any_more(profile: Profile) -> None:
+    world = Thoughtful()
+    with (
+        UdpSimulator(world, port=0, profile=profile) as simulator,
+        player(simulator, profile) as observer,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as successor,
+    ):
+        client = player(simulator, profile, 1)
+        own, handler = client.socket.getsockname(), client.socket.getpeername()
+        client.vote(1, np.zeros(1, np.float32))
+        client.close()
+        world.go_on.set()
+        until(lambda: simulator.machine.steps)
+        assert observer.get(0) == "", "the completion has left"
+        successor.bind(own)
+        successor.connect(handler)
+        successor.settimeout(0.2 if profile.deaf_after_closed_port else 30.0)
+        successor.send(struct.pack("<Bi", 86, 1))
+        successor.send(struct.pack("<Bi", 105, 1))
+        if profile.deaf_after_closed_port:
+            with pytest.raises(TimeoutError):
+                successor.recv(100)
+            assert simulator.machine.controlled == 1
+        else:
+            assert successor.recv(100)[0] == 106
 
 
 def test_delayed_and_doubled_datagrams_arrive(profile: Profile) -> None:
