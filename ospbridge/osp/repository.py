@@ -234,9 +234,6 @@ class Simulation:
         self.clock = Clock(world.time_step)
         self.repository = Repository(world, self.clock, profile)
         self.event_names = frozenset((*CONTROL_EVENTS, *world.events))
-        self.steps = 0
-        """Steps that ran since the server began."""
-        self.resets = 0
         self._profile = profile
 
     def seed(self, requested: Sequence[int] = ()) -> int:
@@ -249,7 +246,6 @@ class Simulation:
     def reset(self, seed: int) -> list[str]:
         """Reset the world; returns the events that occurred, in order."""
         self._restart(seed)
-        self.resets += 1
         return [CONTROL_EVENTS[2], *self._world_events(), CONTROL_EVENTS[3]]
 
     def step(self) -> list[str]:
@@ -264,7 +260,6 @@ class Simulation:
         for _ in range(self.clock.iterations):
             self.world.step()
         self.clock.steps += 1
-        self.steps += 1
         return [CONTROL_EVENTS[0], *self._world_events(), CONTROL_EVENTS[1]]
 
     def _restart(self, seed: int) -> None:

@@ -257,6 +257,9 @@ class ServerMachine(BaseServer["Handler"]):
         self.simulation = Simulation(world, profile)
         self.clock = self.simulation.clock
         """Simulated time, and the time of the driver's last call."""
+        self.steps = 0
+        """Steps that ran since the server began."""
+        self.resets = 0
         self.faults = faults
         self.controls = [AgentControl(agent, index + 1, profile) for index, agent in enumerate(world.agents)]
         self.controlled = 0
@@ -269,16 +272,6 @@ class ServerMachine(BaseServer["Handler"]):
         self.due_at: float | None = None
         """When the step or reset runs that all have asked for; None while somebody is missing."""
         self._ledger = ledger
-
-    @property
-    def steps(self) -> int:
-        """Steps that ran since the server began."""
-        return self.simulation.steps
-
-    @property
-    def resets(self) -> int:
-        """Resets that ran since the server began."""
-        return self.simulation.resets
 
     # --- what the driver calls -------------------------------------------------------------------------------------
 
@@ -379,6 +372,7 @@ class ServerMachine(BaseServer["Handler"]):
             self.step_requests.clear()
         seed = self.simulation.seed([seed for _, seed in requests])
         self._tell_events(self.simulation.reset(seed))
+        self.resets += 1
         if self._ledger is not None:
             self._ledger(self._record("reset", self.resets, requests) | {"seed": seed})
         for handler in list(self._handlers.values()):
@@ -387,6 +381,7 @@ class ServerMachine(BaseServer["Handler"]):
     def _run_step(self) -> None:
         requests, self.step_requests = self.step_requests, []
         self._tell_events(self.simulation.step())
+        self.steps += 1
         if self._ledger is not None:
             self._ledger(self._record("step", self.steps, requests))
         for handler in list(self._handlers.values()):
