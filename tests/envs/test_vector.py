@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -33,6 +34,7 @@ from ospbridge.osp.profile import Profile
 from ospbridge.session.blocking import BlockingSession
 from ospbridge.simulator.synthetic import SyntheticWorld, expected
 from ospbridge.simulator.udp import UdpSimulator
+from tests.envs.daemons import connected, hosted
 from tests.envs.vectors import (
     HeldWorld,
     assert_same,
@@ -406,19 +408,47 @@ def joined(stack: ExitStack, count: int, **options: Any) -> tuple[Any, Simulator
     return envs, simulators
 
 
-def test_a_killed_simulator_truncates_its_own_environments_only_and_is_rebuilt_when_it_is_back() -> None:
+@contextmanager
+def one_that_is_killed(
+    way: str, hubs: Path
+) -> Iterator[tuple[Any, Callable[[], object], Callable[[], object]]]:
+    """Three environments; what kills the simulator or daemon of the second one, and what brings it back."""
     with ExitStack() as stack:
-        envs, simulators = joined(stack, 3)
+        if way == "direct":
+            envs, simulators = joined(stack, 3)
+            yield envs, partial(simulators.kill, 1), partial(simulators.restart, 1)
+            return
+        addresses = Simulators(stack, 3).addresses
+        places = [hubs / str(at) for at in range(3)]
+        for at in (0, 2):
+            stack.enter_context(hosted(addresses[at], places[at]))
+        daemon = stack.enter_context(connected(addresses[1], places[1]))
+        envs = gymnasium.make_vec("ospbridge/Agent-v0", 3, bridge=[f"unix:{place}" for place in places])
+        envs.reset(seed=1)
+
+        def kill() -> None:
+            daemon.kill()
+            daemon.wait()
+
+        yield envs, kill, lambda: stack.enter_context(hosted(addresses[1], places[1]))
+        envs.close()
+
+
+@pytest.mark.parametrize("way, told", [("direct", "connection refused"), ("hub", "the daemon at .* is lost")])
+def test_whoever_is_killed_truncates_its_own_environments_only_and_is_joined_again_when_it_is_back(
+    way: str, told: str, runtime_directory: Path
+) -> None:
+    with one_that_is_killed(way, runtime_directory) as (envs, kill, bring_back):
         actions = np.zeros((3, 1), np.float32)
         before, *_ = envs.step(actions)
-        simulators.kill(1)
+        kill()
         last, _, terminations, truncations, info = envs.step(actions)
         assert truncations.tolist() == [False, True, False]
         assert not terminations.any()
         assert [bool(reason) for reason in info["reason"]] == [False, True, False]
-        assert "connection refused" in info["reason"][1]
+        assert re.search(told, info["reason"][1])
         np.testing.assert_array_equal(last[1], before[1])
-        simulators.restart(1)
+        bring_back()
         for _ in range(2):
             _, _, _, truncations, info = envs.step(actions)
             assert not truncations.any()

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from ospbridge.envs.hub import AgentHandle, HubBackend
+from ospbridge.envs.hub import AgentHandle
 from ospbridge.errors import (
     AgentNotFound,
     BarrierStuck,
@@ -47,7 +47,6 @@ from tests.session.tiny_daemon import CART, TinyDaemon, daemon, feedback, number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from ospbridge.interface import Feedback
@@ -82,16 +81,6 @@ def steps_bring(*replies: Replies) -> Callable[[HubRequest], Replies]:
     """What a daemon answers to the first steps that name their agent, and then usually."""
     left = list(replies)
     return lambda request: left.pop(0) if isinstance(request, Step) and left else usual(request)
-
-
-@contextmanager
-def grouped() -> Iterator[HubBackend]:
-    client = HubClient.connect(timeout=10.0)
-    group = HubBackend(client, client.attach_all(["cart"]))
-    try:
-        yield group
-    finally:
-        group.close()
 
 
 INPUTS = np.array([0.25, 0.5], np.float32)
@@ -446,7 +435,7 @@ def test_garbage_and_silence_of_the_daemon_are_hub_lost(
         seat.step(INPUTS)
 
 
-WRONG = pytest.mark.parametrize(
+@pytest.mark.parametrize(
     "wrong, why",
     [
         (lambda _: [], "of 0 agents instead of 1"),
@@ -456,16 +445,9 @@ WRONG = pytest.mark.parametrize(
     ],
     ids=["no agent", "another", "two floats", "more infos"],
 )
-
-
-@WRONG
 @pytest.mark.parametrize("asked", [Reset, Step])
-@pytest.mark.parametrize("driving", [seated, grouped])
 def test_feedback_that_does_not_fit_the_agent_is_hub_lost(
-    wrong: Callable[[AgentFeedback], list[AgentFeedback]],
-    why: str,
-    asked: type,
-    driving: Callable[[], AbstractContextManager[AgentHandle | HubBackend]],
+    wrong: Callable[[AgentFeedback], list[AgentFeedback]], why: str, asked: type
 ) -> None:
     def answer(request: HubRequest) -> Replies:
         reply = usual(request)
@@ -474,20 +456,17 @@ def test_feedback_that_does_not_fit_the_agent_is_hub_lost(
         assert isinstance(reply, Feedbacks)
         return Feedbacks(wrong(reply.agents[0]))
 
-    def play(driver: AgentHandle | HubBackend, seed: int) -> Feedback:
-        if isinstance(driver, AgentHandle):
-            driver.reset(seed)
-            return driver.step(INPUTS)
-        driver.reset(seed)
-        return driver.step({"cart": INPUTS})["cart"]
+    def play(seed: int) -> Feedback:
+        seat.reset(seed)
+        return seat.step(INPUTS)
 
     mended = False
-    with daemon(answer), driving() as driver:
+    with daemon(answer), seated() as seat:
         with pytest.raises(HubLost, match=f"not asked for: Feedbacks, .*{why}"):
-            play(driver, 1)
-        assert (driver.backend if isinstance(driver, AgentHandle) else driver)._client.lost
+            play(1)
+        assert seat.backend._client.lost
         mended = True
-        assert play(driver, 4).observation.tolist() == [0.75]
+        assert play(4).observation.tolist() == [0.75]
 
 
 def test_an_interrupted_wait_costs_the_connection_so_that_no_late_reply_is_taken_for_another() -> None:
