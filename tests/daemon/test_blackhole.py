@@ -18,7 +18,6 @@ import gymnasium
 import numpy as np
 import pytest
 
-import ospbridge
 from ospbridge.interface import Endpoint
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.simulator.ledger import Ledger
@@ -27,7 +26,6 @@ from ospbridge.simulator.udp import UdpSimulator
 from tests.daemon.holes import HoledNetwork
 from tests.daemon.running import LocalDaemon, all_free, until
 
-assert ospbridge.__version__
 HOLES = int(os.environ.get("HOLES", "1"))
 """Without a minute to spare: one."""
 LONG = HOLES > 2

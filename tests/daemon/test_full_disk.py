@@ -15,7 +15,6 @@ import gymnasium
 import numpy as np
 import pytest
 
-import ospbridge
 from ospbridge.daemon.recording import Recording
 from ospbridge.daemon.relay.link import Upstream
 from ospbridge.daemon.settings import Feeding
@@ -33,7 +32,6 @@ from tests.daemon.running import PROGRAM, WITHIN, LocalDaemon, free_port, until
 from tests.daemon.stage import Logs
 from tests.record.episodes import play, whose
 
-assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 SIZE = 512
 """KiB of the small disk."""

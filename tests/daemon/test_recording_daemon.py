@@ -11,7 +11,6 @@ import gymnasium
 import numpy as np
 import pytest
 
-import ospbridge
 from ospbridge.errors import OspBridgeError
 from ospbridge.osp.profile import Profile
 from ospbridge.record.episode import RecordedEpisode
@@ -20,7 +19,6 @@ from ospbridge.simulator.gym_world import GymWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.daemon.running import Daemon, LocalDaemon, at_once, run_here, seat_of, until, values
 
-assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 
 

@@ -15,12 +15,10 @@ import gymnasium
 import numpy as np
 import pytest
 
-import ospbridge
 from ospbridge.interface import Endpoint
 from tests.daemon.forked import ForkedSimulator
 from tests.daemon.running import WITHIN, LocalDaemon, all_free, descriptors
 
-assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 ROUNDS = 20
 THINK = 0.02

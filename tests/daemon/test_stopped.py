@@ -16,14 +16,12 @@ import gymnasium
 import numpy as np
 import pytest
 
-import ospbridge
 from ospbridge.osp.profile import DOCUMENT
 from ospbridge.simulator.ledger import Ledger
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.daemon.running import PROGRAM, Daemon, LocalDaemon, await_lines, player
 
-assert ospbridge.__version__
 pytestmark = [pytest.mark.loopback, pytest.mark.timeout(120)]
 STOPPED = 5.0
 STEPS = 60

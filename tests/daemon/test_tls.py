@@ -15,7 +15,6 @@ import gymnasium
 import numpy as np
 import pytest
 
-import ospbridge
 from ospbridge.envs.hub import AgentHandle
 from ospbridge.errors import AgentTaken, ConfigurationError, HubLost, HubNotFound, OspBridgeError
 from ospbridge.interface import Endpoint
@@ -26,7 +25,6 @@ from ospbridge.transport.tls import TlsAddress
 from tests.daemon.certificates import Authority
 from tests.daemon.running import LocalDaemon, at_once, free_port, run_here, seat_of, until, values
 
-assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 
 

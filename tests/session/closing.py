@@ -19,7 +19,6 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
-import ospbridge
 from ospbridge.errors import SessionClosed
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.session.hub_client import HubClient
@@ -28,8 +27,6 @@ from ospbridge.simulator.udp import UdpSimulator
 from tests.envs import kinds
 from tests.envs.daemons import hosted
 from tests.session.drivers import Driver
-
-assert ospbridge.__version__
 
 THINKS: Final = (0.0, 0.0, 0.002, 0.06)
 """Seconds that the simulator of a close takes for a step."""

@@ -9,7 +9,6 @@ from types import FrameType
 
 import pytest
 
-import ospbridge
 from ospbridge.errors import SessionClosed
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
 from ospbridge.session.blocking import BlockingSession
@@ -17,8 +16,6 @@ from ospbridge.session.one_thread import OneThread
 from ospbridge.simulator.synthetic import SyntheticWorld
 from ospbridge.simulator.udp import UdpSimulator
 from tests.session.closing import KINDS, closes
-
-assert ospbridge.__version__
 
 
 @pytest.mark.loopback

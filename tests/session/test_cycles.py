@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import trio
 
-import ospbridge
 from ospbridge.daemon.conductor import Conductor
 from ospbridge.daemon.hub.listener import HubSocket
 from ospbridge.daemon.hub.server import HubServer
@@ -27,7 +26,6 @@ from ospbridge.simulator.udp import UdpSimulator
 from tests.daemon.running import descriptors, threads
 from tests.session.servers import wait_for
 
-assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 WARM = 20
 """Cycles that go by before nothing may grow any more."""

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-import ospbridge
 from ospbridge.errors import SimulatorSilent
 from ospbridge.interface import Endpoint
 from ospbridge.osp.profile import DOCUMENT, NERD, Profile
@@ -26,7 +25,6 @@ from tests.daemon.holes import HoledNetwork
 from tests.session.drivers import Driver
 from tests.session.servers import OneAtATime, bound, changed, content, leases, silent_server, wait_for
 
-assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 BLOCKING = Driver()
 PATIENT = Limits(connect=20.0)

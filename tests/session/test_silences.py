@@ -10,7 +10,6 @@ import gymnasium
 import numpy as np
 import pytest
 
-import ospbridge
 from ospbridge.errors import SessionLost
 from ospbridge.osp.timing import Limits
 from ospbridge.session.rebuild import CAPACITY
@@ -20,7 +19,6 @@ from tests.daemon.holes import HoledNetwork
 from tests.session.drivers import Driver
 from tests.session.servers import leases
 
-assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 BRIEF = Limits(query=0.3, step=0.5, close=0.5)
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-import ospbridge
 from ospbridge.osp import client
 from ospbridge.osp.notices import STALLED, Notice, told_by
 from ospbridge.osp.profile import NERD
@@ -17,7 +16,6 @@ from ospbridge.simulator.udp import UdpSimulator
 from tests.envs.kinds import single, step, vector
 from tests.session.drivers import Driver
 
-assert ospbridge.__version__
 pytestmark = pytest.mark.loopback
 STEPS = 110
 
