@@ -410,8 +410,7 @@ class AgentHandle:
         BarrierStuck, HubLost, HubNotFound, SessionClosed, and SessionLost where the agent came back with another
         interface.
         """
-        number = seed_of(seed)
-        return self.backend.reset(DrawnSeed(number) if isinstance(seed, DrawnSeed) else number)[self._name]
+        return self.backend.reset(seed_of(seed))[self._name]
 
     def step(self, action: Any) -> Feedback:
         """One step: float32[n] in the bounds of ``action_space``, or the number of a choice.
