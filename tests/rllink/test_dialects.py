@@ -169,6 +169,34 @@ def test_an_episode_is_read_in_each_spelling(
     assert (message.weights_seq_no, fragment.weights_seq_no) == (3, 4)
 
 
+@pytest.mark.parametrize("key", ["id_", "id"])
+def test_an_episode_is_named_in_each_spelling(dialect: Dialect, key: str) -> None:
+    told = {
+        "obs": [[0.0], [1.0]],
+        "actions": [0],
+        "rewards": [1.0],
+        "terminated": True,
+        "truncated": False,
+        key: "seven",
+    }
+    message = dialect.decode(body(dialect, {"type": "EPISODES", "episodes": [told]}))
+    assert isinstance(message, Episodes)
+    assert [fragment.id for fragment in message.fragments] == ["seven"]
+
+
+def test_an_array_that_does_not_fit_is_named_with_its_key() -> None:
+    wrong = {b"nd": True, b"type": "<f4", b"kind": b"", b"shape": [2], b"data": b"1234"}
+    for told, named in (
+        ({"state": {"rl_module": {"the weight": wrong}, "weights_seq_no": 1}}, "the weight of <f4"),
+        (
+            {"state": {"rl_module": {"w": packed(np.ones(1, np.float32))}}, "weights_seq_no": wrong},
+            "weights_seq_no of <f4",
+        ),
+    ):
+        with pytest.raises(RemoteProtocolError, match=named):
+            MSGPACK.decode(msgspec.msgpack.encode({"type": "SET_STATE", **told}))
+
+
 @pytest.mark.parametrize("key", ["onnx_file", "mlir_file"])
 @pytest.mark.parametrize("zipped", [True, False])
 def test_a_model_is_read_in_each_spelling_zipped_or_not(dialect: Dialect, key: str, zipped: bool) -> None:

@@ -424,6 +424,12 @@ def test_an_object_of_the_first_protocols_is_a_record() -> None:
     assert (tree.maker.module, tree.maker.name, tree.arguments) == ("module", "Name", (1,))
 
 
+def test_what_is_made_with_keywords_keeps_them() -> None:
+    tree = read_pickle(b"cmodule\nName\nK\1\x85}K\2K\3s\x92.")
+    assert isinstance(tree, Record)
+    assert tree.arguments == ((1,), {2: 3})
+
+
 def test_a_list_within_itself_is_read() -> None:
     ring: list[Any] = []
     ring.append(ring)

@@ -8,7 +8,7 @@ import pytest
 
 from ospbridge.errors import LocalProtocolError, RemoteProtocolError
 from ospbridge.rllink.batches import Needs
-from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect
+from ospbridge.rllink.dialects import JSON, MSGPACK, Dialect, dialect_of
 from ospbridge.rllink.framing import LARGEST_BODY, LARGEST_TAKEN, Deframer, header
 from ospbridge.rllink.messages import (
     Episodes,
@@ -158,6 +158,18 @@ def test_a_server_that_knows_the_dialect_may_speak_first() -> None:
     machine.send_state(OnnxWeights(b"model", 1))
     (sent,) = machine.data_to_send()
     assert JSON.decode(sent[8:]) == SetState(OnnxWeights(b"model", 1))
+
+
+@pytest.mark.parametrize("first", range(256))
+def test_the_first_byte_of_a_map_tells_the_dialect(first: int) -> None:
+    body = bytes([first])
+    if body in (b"{", b" ", b"\t", b"\r", b"\n"):
+        assert dialect_of(body) is JSON
+    elif first in (*range(0x80, 0x90), 0xDE, 0xDF):
+        assert dialect_of(body) is MSGPACK
+    else:
+        with pytest.raises(RemoteProtocolError, match="expected a map"):
+            dialect_of(body)
 
 
 def test_an_empty_body_has_a_length_too() -> None:
