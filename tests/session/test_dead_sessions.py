@@ -250,7 +250,7 @@ def test_a_lease_whose_handler_is_silent_is_given_up_after_a_few_tries(
         changed(file, handler_port=silent.getsockname()[1], agents=agents)
         for tried in range(1, tries + 1):
             assert leases() == [file]
-            BLOCKING.connect(simulator, limits=Limits(close=0.1)).close()
+            BLOCKING.connect(simulator, limits=Limits(close=0.4)).close()
             assert leases() == [] or content(file)["tries"] == tried
     assert leases() == []
 
