@@ -1,8 +1,11 @@
 """How often a receive is tried before it sleeps, and how many cores there are for that.
 
-With a core to spare, waking a sleeping process costs more than a whole step: beside a simulator that answers at once
-a step of an environment takes 18 to 21 us with spinning, and 28 to 31 us without (``docs/measurements.md``, "A step").
-The number of tries shrinks while the simulator thinks long, and is zero without cores enough or ``spin``.
+With a core to spare, waking a sleeping process costs more than a whole step: on two cores, beside a simulator that
+answers at once, a step of an environment takes 18 to 21 us with spinning, and 28 to 31 us without
+(``docs/measurements.md``, "A step").
+
+The number of tries adapts: it shrinks while the simulator thinks long, and is zero where there are not cores enough. An
+option, ``spin``, turns it off.
 """
 
 from __future__ import annotations
@@ -23,8 +26,10 @@ LENT: Final[set[int]] = set()
 class Spinning:
     """The number of tries, adapted by what came of them: ``tries`` before the next sleep, ``most`` at most.
 
-    Say ``paid`` or ``in_vain`` after each receive that spun. ``cores``: how many processes take part in a step: whoever
-    spins on the core that another one needs delays what it waits for.
+    Say ``paid`` or ``in_vain`` after each receive that spun.
+
+    ``cores``: how many processes take part in a step, each of which needs a core of its own: whoever spins on the core
+    that another one needs delays what it waits for.
     """
 
     __slots__ = ("_sleeps", "most", "tries")
