@@ -184,6 +184,13 @@ class HubClient:
 
     # --- agents ------------------------------------------------------------------------------------------------------
 
+    def attach(self, agent: str | None = None) -> NoReturn:
+        """Raises UsageError: what takes one agent is ``AgentHandle.attach``."""
+        raise UsageError(
+            "HubClient.attach is AgentHandle.attach now",
+            hint=f"from ospbridge.envs.hub import AgentHandle, and AgentHandle.attach(client, {agent!r})",
+        )
+
     def attach_all(
         self, patterns: Sequence[str], *, annotates: bool = False, meant: Sequence[Match] = ()
     ) -> Attached:

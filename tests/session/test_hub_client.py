@@ -28,6 +28,7 @@ from ospbridge.errors import (
     SessionClosed,
     SessionLost,
     SimulatorNotFound,
+    UsageError,
 )
 from ospbridge.hub.descriptions import AgentDescription
 from ospbridge.hub.framing import encode
@@ -87,6 +88,15 @@ INPUTS = np.array([0.25, 0.5], np.float32)
 
 
 # --- the usual way -------------------------------------------------------------------------------------------------
+
+
+def test_the_former_way_to_take_an_agent_names_the_present_one() -> None:
+    with (
+        daemon(usual),
+        HubClient.connect() as client,
+        pytest.raises(UsageError, match=r"AgentHandle\.attach"),
+    ):
+        client.attach("cart")
 
 
 def test_the_name_is_said_once_in_each_episode() -> None:
