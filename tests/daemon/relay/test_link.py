@@ -250,6 +250,7 @@ async def test_what_arrives_slower_than_the_limit_of_its_proof_arrives_all_the_s
 
 @pytest.mark.trio
 async def test_a_network_that_takes_nothing_more_is_told_with_what_it_took(autojump_clock: object) -> None:
+    await trio.sleep(10.0)  # Patience is no point of time.
     with pytest.RaisesGroup(
         pytest.RaisesExc(UpstreamLost, match=r"took 131072 of \d{6} bytes, and nothing more for 0\.5 s")
     ):
