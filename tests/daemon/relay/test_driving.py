@@ -444,7 +444,7 @@ async def test_others_wait_without_losing_time_while_weights_are_learned() -> No
             assert not told(b).truncated
 
 
-async def test_agents_rest_when_weights_take_too_long_and_play_again_when_they_come() -> None:
+async def test_agents_rest_when_weights_take_too_long_and_play_again_when_they_come(logs: Logs) -> None:
     learner = Gated()
     conductor, b = beside()
     async with driving(learner, conductor, agents=("a",), hold=0.05):
@@ -453,6 +453,8 @@ async def test_agents_rest_when_weights_take_too_long_and_play_again_when_they_c
         while a.state is not State.ATTACHED:
             await act(conductor, b=0.5)
         assert learner.asked == 1
+        (rested,) = logs.of("the driver's agents rest")
+        assert "gave no new weights within 0.05 s" in rested["reason"]
         learner.gate.set()
         await until(lambda: a.state is State.WAITING)
         conductor.rest([b], "enough")
