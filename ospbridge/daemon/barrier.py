@@ -335,7 +335,7 @@ class StepBarrier:
             if ended and not reason:
                 # Others have their turn meanwhile, but nobody is told of the step before it is known what it is worth.
                 reason = await self._audit(session)
-            lockstep.acted()
+            lockstep.finish_action()
             if ended or reason:
                 lockstep.end_episodes(session.clock(), reason=reason)
             if inputs is not None:

@@ -385,7 +385,7 @@ class LockStep:
             if attachment.feedback is not None and not attachment.feedback.over:
                 attachment.feedback.truncated = attachment.held.task.cut_action(missing)
 
-    def acted(self) -> None:
+    def finish_action(self) -> None:
         """The actions of all who play are done, and what they brought can be told: their next ones are missing."""
         for attachment in self.playing:
             attachment.episode.steps += 1

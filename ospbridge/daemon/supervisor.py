@@ -590,7 +590,7 @@ class Supervisor:
         tasks = [make_task(interface, bounded=bounded) for interface in interfaces]
         for task in tasks:
             # Who is told of a step is told them as numbers.
-            task.name_no_infos()
+            task.share_plain_info()
         await session.subscribe(tasks)
         foreign = session.machine.foreign
         missing = self._lockstep.take_agents(tasks, foreign)

@@ -92,7 +92,10 @@ class AgentEnv(gymnasium.Env["NDArray[np.float32]", Any]):
         return feedback.observation, feedback.info
 
     def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """One step of the world. What the bridge cuts is truncated, never terminated."""
+        """One step of the world. What the bridge cuts is truncated, never terminated; ``info["reason"]`` says why.
+
+        Raises BarrierStuck where the requests were taken and the step did not come within its limit.
+        """
         backend = self._backend
         if backend is None:
             backend = self._open()

@@ -14,7 +14,7 @@ import numpy as np
 
 from ospbridge.envs.backend import DrivenAgent, FeedbackRows
 from ospbridge.envs.conventions import say, tell, tell_at_once
-from ospbridge.envs.sharing import LOSSES
+from ospbridge.envs.sharing import TRUNCATING
 from ospbridge.errors import (
     BarrierStuck,
     LocalProtocolError,
@@ -109,7 +109,7 @@ class DirectBackend:
         """
         forms = {(len(task.observation_space.low), tuple(task.info_names)) for task in self._tasks.values()}
         if len(forms) == 1:
-            self._unnamed = [name for name, task in self._tasks.items() if task.name_no_infos()]
+            self._unnamed = [name for name, task in self._tasks.items() if task.share_plain_info()]
 
     # --- resets ----------------------------------------------------------------------------------------------------
 
@@ -120,7 +120,7 @@ class DirectBackend:
             exchange = self.resetting(seed)
             try:
                 return self.begun(_result(self.shared.session, exchange))
-            except LOSSES:
+            except TRUNCATING:
                 if not attempts.again(free=self.shared.free):
                     raise
 
@@ -144,7 +144,7 @@ class DirectBackend:
     def begun(self, result: Found | Exception) -> Found:
         """A reset has ended. Raises the error that it ended with."""
         if isinstance(result, Exception):
-            if isinstance(result, (BarrierStuck, *LOSSES)):
+            if isinstance(result, (BarrierStuck, *TRUNCATING)):
                 self.shared.give_up(result)
             raise result
         core = self.shared.session.core
@@ -206,14 +206,14 @@ class DirectBackend:
         task = self._only
         inputs = task.inputs(action)
         session = shared.session
-        reset = ""
+        reset_reason = ""
         try:
             feedback = task.evaluate(session.step_one(inputs), seed=self._seed)
             if task.action_repeat > 1:
                 for _ in range(task.action_repeat - 1):
                     if session.machine.notices:
-                        reset = tell(session.pop_notices())
-                    if reset or feedback.terminated or feedback.truncated:
+                        reset_reason = tell(session.pop_notices())
+                    if reset_reason or feedback.terminated or feedback.truncated:
                         break
                     reward = feedback.reward
                     feedback = task.evaluate(session.step_one(inputs), seed=self._seed)
@@ -227,10 +227,10 @@ class DirectBackend:
             return self.stepped(error)[name]
         self._latest = feedback.observation.tobytes()
         if session.machine.notices:
-            reset = reset or tell(session.pop_notices())
-        if reset or feedback.terminated or feedback.truncated:
+            reset_reason = reset_reason or tell(session.pop_notices())
+        if reset_reason or feedback.terminated or feedback.truncated:
             name = task.agent.name
-            ended = self._concluded(session.core, {name: feedback}, {}, reset)
+            ended = self._concluded(session.core, {name: feedback}, {}, reset_reason)
             return self.stepped(_result(session, ended))[name]
         return feedback
 
@@ -277,9 +277,9 @@ class DirectBackend:
         if isinstance(result, SessionClosed) and shared.broken:
             # Ctrl-C came while it was built anew, which is up to the next reset.
             return self._cut(playing, shared.broken)
-        if isinstance(result, (BarrierStuck, *LOSSES)):
+        if isinstance(result, (BarrierStuck, *TRUNCATING)):
             shared.give_up(result)
-        if not isinstance(result, LOSSES):
+        if not isinstance(result, TRUNCATING):
             raise result
         if self._found:
             # The step itself is known; what came behind it was not answered.
@@ -308,7 +308,7 @@ class DirectBackend:
         outcomes: Mapping[str, StepOutcome] = {}
         reason = ""
         for number in range(repeats):
-            outcomes = yield from core.resume(None)
+            outcomes = yield from core.finish_step(None)
             before = found
             found = {name: task.evaluate(outcomes[name], seed=self._seed) for name, task in tasks.items()}
             for name, feedback in before.items():

@@ -17,7 +17,7 @@ from gymnasium.vector import AutoresetMode
 
 from ospbridge.envs.backend import ActionRows
 from ospbridge.envs.conventions import drawn_seed, osp_seed
-from ospbridge.envs.sharing import LOSSES
+from ospbridge.envs.sharing import TRUNCATING
 from ospbridge.errors import LocalProtocolError, UsageError
 from ospbridge.session.fleet import SessionFleet, cores_wanted
 from ospbridge.session.rebuild import Attempts
@@ -201,7 +201,7 @@ class DirectFleet:
             work = []
             for at, turn, attempts in resets:
                 result = results[at]
-                if not isinstance(result, LOSSES):
+                if not isinstance(result, TRUNCATING):
                     continue
                 shared = turn.group.backend.shared
                 shared.give_up(result)

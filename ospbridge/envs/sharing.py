@@ -51,12 +51,12 @@ if TYPE_CHECKING:
     from ospbridge.osp.timing import Limits
     from ospbridge.task.base import Task
 
-__all__ = ["LOSSES", "ConnectOptions", "SharedSession", "acquire"]
+__all__ = ["TRUNCATING", "ConnectOptions", "SharedSession", "acquire"]
 
 T = TypeVar("T")
 BACKOFF: Final = (0.05, 1.0)
 """Seconds between tries to reach a simulator that is away: first, longest."""
-LOSSES: Final = (SessionLost, StepUncertain, OutputsIncomplete, QueryTimeout)
+TRUNCATING: Final = (SessionLost, StepUncertain, OutputsIncomplete, QueryTimeout)
 """Errors that end an episode, truncated, and after which the session is rebuilt."""
 
 

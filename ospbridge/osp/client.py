@@ -354,7 +354,7 @@ class ClientMachine:
 
     # --- the exchanges' side ---------------------------------------------------------------------------------------
 
-    def free_handler(self) -> None:
+    def send_spare_acks(self) -> None:
         """Behind a silence: acknowledge what the handler may wait for, which would be lost on what is asked next."""
         self.send(StepCompletedAck(0))
         if self.list_ack is not None:

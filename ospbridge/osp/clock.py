@@ -27,7 +27,7 @@ class Moved(Enum):
     NO = "no step more"
     ONCE = "one step more"
     OTHERWISE = "something other than one step"
-    UNKNOWN = "there is no clock"
+    UNKNOWN = "nothing"
 
 
 class StepClock:

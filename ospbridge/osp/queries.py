@@ -127,7 +127,7 @@ def ask(
                 m.list_ack = None
                 return message
             question.met_silence(request)
-            m.free_handler()
+            m.send_spare_acks()
 
 
 def pause(m: ClientMachine, seconds: float) -> Exchange[None]:
@@ -200,7 +200,7 @@ def get_values(m: ClientMachine, value_ids: Sequence[int]) -> Exchange[dict[int,
                     m.stray(reply)
             if awaited:
                 question.met_silence(GetValue(0))
-                m.free_handler()
+                m.send_spare_acks()
     return found
 
 

@@ -79,7 +79,7 @@ class PendingReset(Pending):
 
     @property
     def overdue(self) -> bool:
-        """It is too late for a completion that is not lost."""
+        """What has not come by now is lost."""
         times = self.m.learned.reset_times
         usual = max(SILENCE, 2.0 * max(times)) if times else FIRST_RESET
         return self.m.now - self.sent_at > usual

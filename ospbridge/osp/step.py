@@ -2,7 +2,8 @@
 
 OSP has no sequence numbers, and its barrier only counts datagrams: a request that is sent twice may step the world for
 somebody who did not ask. So a lost datagram is repaired, and anything else ends the episode with its reason. All rules
-for silence in a step stand here, and ``STEP_TABLE`` says what follows from what was found out.
+for a step in which nothing came for ``timing.SILENCE`` stand here: ``STEP_TABLE`` says what follows from what was found
+out, ``continue_step`` what does when the limit is over.
 """
 
 from __future__ import annotations
@@ -251,7 +252,7 @@ class PendingStep(Pending):
 
     @property
     def overdue(self) -> bool:
-        """It is too late for a completion that is not lost."""
+        """What has not come by now is lost."""
         m = self.m
         usual = max(SILENCE, 2.0 * m.pace.longest(m.clock.steps + 1)) if m.learned.stepped else FIRST_STEP
         return m.now - self.sent_at > usual
@@ -377,7 +378,10 @@ def _on_silence(m: ClientMachine, s: PendingStep, patience: float) -> Exchange[b
 
 
 def _act(m: ClientMachine, s: PendingStep, moved: Moved, patience: float) -> Exchange[bool]:
-    """The clock was read: look once more, and do what the table says. Raises QueryTimeout."""
+    """The clock was read: look once more, and do what the table says. True: the step was restored.
+
+    Raises QueryTimeout, StepUncertain.
+    """
     if moved is Moved.NO:
         # The server may have answered before it steps, as one does that was just woken.
         yield from pause(m, SECOND_LOOK)

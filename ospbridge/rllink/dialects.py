@@ -205,7 +205,7 @@ class JsonDialect(Dialect):
 
     A server of this kind reports the return of each piece as an episode's, and keeps every piece that is neither
     terminated nor truncated for ever. So batches are made of whole episodes unless the caller decides otherwise, and
-    a piece that must be cut is marked truncated (see ``cutting.cut``): it is learned from in the same way, because
+    a piece that must be cut is marked truncated (see ``batches.cut``): it is learned from in the same way, because
     the value of its last observation is estimated either way.
     """
 

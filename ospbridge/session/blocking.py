@@ -2,8 +2,8 @@
 
 A step from ``step`` to the socket and back: the inputs are copied into requests that are prepared already, these are
 sent (``Session.begin_step``), and what comes is compared with the bytes that must come (``Session.run_fast_path``).
-With whatever else comes, and where nothing does, the exchange of ``SessionCore.resume`` goes on, message by message
-(``await_end``).
+With whatever else comes, and where nothing does, the exchange of ``SessionCore.finish_step`` goes on, message by
+message (``await_end``).
 """
 
 from __future__ import annotations
@@ -210,8 +210,8 @@ class BlockingSession(Session):
             self.in_use.leave()
 
     def await_end(self) -> None:
-        """Until what was begun has ended."""
-        path = self._path
+        """Until what was begun has ended; a step that a fleet began may be on its fast path still."""
+        path = self._active_path
         if path is not None and self.run_fast_path(path, self.sleep_for):
             return
         while not self.turn(monotonic()):

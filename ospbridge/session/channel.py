@@ -66,10 +66,10 @@ class Channel:
     def begin(self, exchange: Exchange[Any], now: float) -> None:
         """Start an exchange, behind what came before and cannot be its answer. Raises where none can be started."""
         self.drain(now)
-        self.resume(exchange, now, None)
+        self.begin_behind(None, exchange, now)
 
-    def resume(self, exchange: Exchange[Any], now: float, left: Left) -> None:
-        """``begin`` an exchange that goes on from where a fast path was left, and from what ended that."""
+    def begin_behind(self, left: Left, exchange: Exchange[Any], now: float) -> None:
+        """``begin`` an exchange that goes on behind a fast path, with what ended that."""
         try:
             self.machine.begin(exchange, now)
             if isinstance(left, BlockingIOError):

@@ -104,7 +104,7 @@ class SessionCore:
         self.filled: tuple[StepRequest, ...] = ()
         """The requests, with the inputs that were taken over; another tuple where agents came or went."""
         self._leases = None if lease is None else lease.directory
-        self._path: FastPath | None = None
+        self._fast_path: FastPath | None = None
         self._renew_lease()
 
     # --- agents ----------------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ class SessionCore:
     def step(self, actions: Mapping[str, ArrayLike]) -> Exchange[dict[str, StepOutcome]]:
         """One step; ``actions`` has the inputs of every controlled agent. The result has every controlled agent."""
         self.fill(actions)
-        return (yield from self.resume(None))
+        return (yield from self.finish_step(None))
 
     def fill(self, actions: Mapping[str, ArrayLike]) -> None:
         """Take over the inputs of the next step. Raises LocalProtocolError for what cannot be sent."""
@@ -261,13 +261,13 @@ class SessionCore:
     @property
     def path(self) -> FastPath:
         """The fast path of steps with the agents that are controlled now."""
-        if self._path is None or self._path.requests is not self.filled:
+        if self._fast_path is None or self._fast_path.requests is not self.filled:
             m = self.machine
-            self._path = FastPath(self.filled, pipelining=m.profile.pipelining)
-        return self._path
+            self._fast_path = FastPath(self.filled, pipelining=m.profile.pipelining)
+        return self._fast_path
 
-    def resume(self, path: FastPath | None) -> Exchange[dict[str, StepOutcome]]:
-        """The step with the inputs that were taken over, from where ``path`` was left, or from its beginning."""
+    def finish_step(self, path: FastPath | None) -> Exchange[dict[str, StepOutcome]]:
+        """A step with the inputs that were taken over: from where ``path`` was left, or from its beginning."""
         m = self.machine
         with explained(self.server, self._leases, waited=m.limits.step):
             result = yield from (step(m, self.path) if path is None else continue_step(m, path))
@@ -463,7 +463,7 @@ class Session:
         self.closed = False
         """Nothing can be asked any more; closing has no more to do."""
         self._connection = connection
-        self._path: FastPath | None = None
+        self._active_path: FastPath | None = None
         """That of the step that was begun, while no exchange has taken its place."""
         self._quiet_at = 0.0
         """When it is left, if nothing comes."""
@@ -505,7 +505,7 @@ class Session:
 
     def begin(self, exchange: Exchange[Any], now: float) -> None:
         """Start an exchange and send its first datagrams; ``result`` tells also what goes wrong here."""
-        self._path = self._failed = None
+        self._active_path = self._failed = None
         try:
             self.channel.begin(exchange, now)
         except Exception as error:  # noqa: BLE001  # told by ``result``
@@ -520,15 +520,15 @@ class Session:
             if self._poll.poll(0):
                 self.channel.drain(now)
         except Exception as error:  # noqa: BLE001  # told by ``result``
-            self._path, self._failed = None, error
+            self._active_path, self._failed = None, error
             return None
         path = self.core.path
         if self.channel.trace is not None or not self.machine.start(path, now):
-            self._path = None
-            self._resume(None, None, now)
+            self._active_path = None
+            self._begin_exchange(None, None, now)
             return None
         path.came = []
-        self._path = path
+        self._active_path = path
         self._quiet_at = now + SILENCE
         try:
             send = self.channel.sock.send
@@ -545,7 +545,7 @@ class Session:
 
         ``wait``: see ``run_fast_path``; it must be short beside a silence.
         """
-        path = self._path
+        path = self._active_path
         if path is None:
             return self._failed is not None or self.channel.turn(now)
         came = len(path.came)
@@ -553,25 +553,25 @@ class Session:
             return True
         if len(path.came) > came:
             self._quiet_at = min(now + SILENCE, path.began + self.machine.limits.step)
-        elif self._path is not None and now >= self._quiet_at:
+        elif self._active_path is not None and now >= self._quiet_at:
             self.leave_fast_path(path, None)
         return self.ended
 
     @property
     def deadline(self) -> float:
         """When ``turn`` is to be called at the latest."""
-        return self._quiet_at if self._path is not None else self.machine.deadline or 0.0
+        return self._quiet_at if self._active_path is not None else self.machine.deadline or 0.0
 
     @property
     def ended(self) -> bool:
         """Nothing is awaited; of a fast path only ``turn`` knows."""
-        return self._failed is not None or (self._path is None and self.machine.finished)
+        return self._failed is not None or (self._active_path is None and self.machine.finished)
 
     def result(self) -> Any:
         """What an exchange returned, or the outcomes of a step. Raises the error that it ended with."""
         if self._failed is not None:
             raise self._failed
-        return self.machine.result() if self._path is None else self._path.outcomes()
+        return self.machine.result() if self._active_path is None else self._active_path.outcomes()
 
     def run_fast_path(self, path: FastPath, wait: Wait | None) -> bool:
         """Take in what a fast path brings, and answer it; True: all of it has come.
@@ -621,13 +621,13 @@ class Session:
     def leave_fast_path(self, path: FastPath, left: Left) -> bool:
         """False: the fast path ends here, and the exchange of the step deals with what ended it."""
         self.channel.count(path)
-        self._path = None
-        self._resume(path, left, self.clock())
+        self._active_path = None
+        self._begin_exchange(path, left, self.clock())
         return False
 
-    def _resume(self, path: FastPath | None, left: Left, now: float) -> None:
+    def _begin_exchange(self, path: FastPath | None, left: Left, now: float) -> None:
         try:
-            self.channel.resume(self.core.resume(path), now, left)
+            self.channel.begin_behind(left, self.core.finish_step(path), now)
         except Exception as error:  # noqa: BLE001  # told by ``result``
             self._failed = error
 

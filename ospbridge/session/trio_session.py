@@ -140,7 +140,7 @@ class TrioSession(Session):
                 await self._checkpoint()
                 if outcomes := self._try_step():
                     return outcomes
-            if self._path is not None:
+            if self._active_path is not None:
                 await self._wait()
             await self._await_end()
         except BaseException as error:
@@ -191,7 +191,7 @@ class TrioSession(Session):
 
     async def _wait(self) -> None:
         """Until something is there, or the deadline has come. An exchange spins before it sleeps."""
-        path = self._path
+        path = self._active_path
         spinning = self._thinking if path is not None and path.completing else self._spinning
         if path is None:
             await self._checkpoint()

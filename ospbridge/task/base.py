@@ -151,7 +151,7 @@ class Task:
         if self._outside.possible:
             self._outside.look(observation, self.remark)
 
-    def name_no_infos(self) -> bool:
+    def share_plain_info(self) -> bool:
         """For whoever tells the infos as numbers: steps with nothing else to tell share a ``PlainInfo`` from now on.
 
         False: this class has its own way with a step's feedback, and goes on as before.

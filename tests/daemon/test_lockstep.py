@@ -206,7 +206,7 @@ class World:
             reason = self.draw.choice([DOUBTED, FOREIGN]) if kind < 0.15 else ""
             counts = [a.episode.steps + 1 for a in playing]
             ended = lockstep.stepped(self.outcomes(ending))
-            lockstep.acted()
+            lockstep.finish_action()
             if ended or reason:
                 lockstep.end_episodes(self.now, reason=reason)
             assert counts == [a.episode.steps for a in playing]

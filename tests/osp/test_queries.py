@@ -81,7 +81,7 @@ def test_the_answer_about_another_one_is_late_and_not_this_ones(question: str) -
 
 def test_a_question_is_asked_again_with_patience_and_behind_what_frees_a_handler() -> None:
     machine, _ = on_stage(NERD)
-    machine.free_handler()
+    machine.send_spare_acks()
     assert machine.outgoing == [b"\x56\0\0\0\0x"]
     machine.outgoing.clear()
     machine.begin(queries.get_value(machine, 7), 0.0)

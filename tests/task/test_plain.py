@@ -120,7 +120,7 @@ ZEROS = [0.0] * len(INFOS)
 @pytest.fixture(params=list(TASKS))
 def made(request: pytest.FixtureRequest) -> Task:
     found: Task = TASKS[request.param](INFOS)
-    found.name_no_infos()
+    found.share_plain_info()
     return found
 
 
@@ -152,7 +152,7 @@ def test_the_first_observation_a_cut_and_a_step_with_more_to_tell_name_their_inf
 
 def test_a_sensor_that_ends_an_episode_leaves_what_others_share_as_it_is() -> None:
     made = task('[agent.observe]\nout_of_range = "end"\n')
-    made.name_no_infos()
+    made.share_plain_info()
     ended = made.evaluate(outcome(1.5), seed=7)
     assert ended.truncated
     assert ended.info["reason"] == ended.reason != ""
