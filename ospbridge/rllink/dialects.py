@@ -128,6 +128,12 @@ class Dialect(ABC):
     """How to make batches where nobody says otherwise."""
     continues_episodes: ClassVar[bool]
     """Whether the pieces of an episode are known to belong together."""
+    survives_numbers: ClassVar[bool]
+    """Whether its servers learn from actions that are numbers."""
+    why_no_settings: ClassVar[str] = ""
+    """What to do about one that does not tell its settings, beside what its log says."""
+    why_no_weights: ClassVar[str] = ""
+    """The same about weights before the first episode."""
 
     def __repr__(self) -> str:
         return f"<{self.name} of Ray {self.releases}>"
@@ -213,6 +219,11 @@ class JsonDialect(Dialect):
     releases = "2.47 and 2.48"
     batch_mode = BatchMode.COMPLETE_EPISODES
     continues_episodes = False
+    survives_numbers = False
+    why_no_weights = (
+        "Ray 2.47 and 2.48 export an ONNX model then, and never answer again where they cannot: without onnx and "
+        "onnxscript, or with a torch that their export does not know; "
+    )
 
     LONGEST_FLOAT: ClassVar = 17
     """The digits of a float32, its sign, point, exponent, and the comma behind it."""
@@ -284,6 +295,12 @@ class MsgpackDialect(Dialect):
     releases = "2.49 and later"
     batch_mode = BatchMode.TRUNCATE_EPISODES
     continues_episodes = True
+    survives_numbers = True
+    why_no_settings = (
+        "Ray 2.49 and later pickle their whole configuration then, and never answer again where they cannot: with "
+        "a lambda in it, or, where there are env runners, a class of the program itself, such as its callbacks; "
+        "see the learner's log, put these into a module that can be imported, and start it anew"
+    )
 
     FRAME: ClassVar = 1200
     """The keys of an episode and of its arrays."""

@@ -152,20 +152,12 @@ def _why(machine: ClientMachine, awaited: str) -> str:
         )
     if machine.experienced:
         return "a server that met a bad episode never answers again: see the learner's log, and start it anew"
-    if awaited == SETTINGS and machine.dialect.name == "msgpack":
-        return (
-            "Ray 2.49 and later pickle their whole configuration then, and never answer again where they cannot: with "
-            "a lambda in it, or, where there are env runners, a class of the program itself, such as its callbacks; "
-            "see the learner's log, put these into a module that can be imported, and start it anew"
-        )
+    if awaited == SETTINGS and machine.dialect.why_no_settings:
+        return machine.dialect.why_no_settings
     if awaited != WEIGHTS:
         return "see the learner's log, and start it anew"
-    export = (
-        "Ray 2.47 and 2.48 export an ONNX model then, and never answer again where they cannot: without onnx and "
-        "onnxscript, or with a torch that their export does not know; "
-    )
     return (
         "it was sent no episode over this connection, and only asked for its weights: "
-        f"{export if machine.dialect.name == 'json' else ''}see the learner's log, and start it anew; where it is "
+        f"{machine.dialect.why_no_weights}see the learner's log, and start it anew; where it is "
         "sent what others live through, --rllink-unannotated does without the question"
     )

@@ -29,7 +29,6 @@ from ospbridge.observe import logs
 from ospbridge.policy.describing import box_of, describe, one_of
 from ospbridge.policy.distributions import DiagGaussian, distribution
 from ospbridge.rllink.batches import Needs
-from ospbridge.rllink.dialects import JSON
 from ospbridge.rllink.exchanges import get_config, get_state
 from ospbridge.rllink.messages import OnnxWeights
 from ospbridge.rllink.pickled_config import config_in
@@ -439,11 +438,11 @@ def tell_numbers(upstream: str, dialect: Dialect, action: str) -> None:
 
     For servers that do not say what they are called: RLlib's do not.
     """
-    if dialect is JSON:
+    if not dialect.survives_numbers:
         log.warning(
             "the upstream may not survive actions that are numbers",
             upstream=upstream,
             actions=action,
-            hint=f"the training of Ray {JSON.releases} ends over them with a TypeError, unless its server is mended: "
-            "use Ray 2.49 or later",
+            hint=f"the training of Ray {dialect.releases} ends over them with a TypeError, unless its server is "
+            "mended: use Ray 2.49 or later",
         )
