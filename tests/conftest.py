@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import shutil
@@ -50,6 +51,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--sample-seed", type=int, default=1, metavar="N", help="draw other samples of the walks (default: 1)"
     )
+
+
+def pytest_runtest_teardown() -> None:
+    """Python does not see who refers to what a daemon in this process froze, and hypothesis warns of its objects."""
+    gc.unfreeze()
 
 
 def pytest_xdist_auto_num_workers() -> int:
