@@ -310,8 +310,10 @@ def stop_all(simulators: Iterable[LaunchedSimulator]) -> None:
 
 
 def _free_port() -> int:
+    # Programs that seed `random` alike, and forked workers, would all try the same ports.
+    draw = random.SystemRandom()
     for _ in range(1000):
-        port = random.choice(PORTS)
+        port = draw.choice(PORTS)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, suppress(OSError):
             sock.bind((HOST, port))
             return port

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import sys
 import time
@@ -259,3 +260,9 @@ def test_a_forked_child_ends_nothing_of_its_parents(started: Start) -> None:
             os._exit(0)
     os.waitpid(child, 0)
     assert one.alive
+
+
+def test_a_port_is_chosen_whatever_the_program_has_seeded_and_draws_nothing_of_that() -> None:
+    before = random.getstate()
+    assert simulator._free_port() in simulator.PORTS
+    assert random.getstate() == before
